@@ -1,0 +1,1 @@
+"""What was seen: records, and one collector per source. Never decides, never stores."""

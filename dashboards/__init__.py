@@ -1,0 +1,1 @@
+"""What operators see: the console's pages, and the seams through which they read and act."""

@@ -1,0 +1,65 @@
+"""What the console shows, as records; the JSON API gives the same fields under the same names.
+
+Rates are None where nothing was counted (shown as "no data", never as 0). Times are in seconds.
+Latency quantiles are ``inf`` where they lie above the histogram's last bound.
+"""
+
+from dashboards.views.drift import AlarmLine
+from dashboards.views.operations import AuditLine, JobLine, JobRun, JobsView, TokenLine
+from dashboards.views.proof import (
+    ArmCounts,
+    ArmFigures,
+    DivergenceLine,
+    DivergenceView,
+    ReplayLine,
+    ReplayPair,
+    ReplayView,
+    Split,
+)
+from dashboards.views.recommendation import (
+    RecommendationLine,
+    RecommendationView,
+    TransitionLine,
+)
+from dashboards.views.route import (
+    CostRow,
+    DraftRow,
+    HistoryPoint,
+    PositionCurve,
+    PositionPoint,
+    RouteView,
+    SettingRow,
+)
+from dashboards.views.traffic import Cell, EngineHealth, LoadTotal, Overview, Proposal
+
+__all__ = [
+    "AlarmLine",
+    "ArmCounts",
+    "ArmFigures",
+    "AuditLine",
+    "Cell",
+    "CostRow",
+    "DivergenceLine",
+    "DivergenceView",
+    "DraftRow",
+    "EngineHealth",
+    "HistoryPoint",
+    "JobLine",
+    "JobRun",
+    "JobsView",
+    "LoadTotal",
+    "Overview",
+    "PositionCurve",
+    "PositionPoint",
+    "Proposal",
+    "RecommendationLine",
+    "RecommendationView",
+    "ReplayLine",
+    "ReplayPair",
+    "ReplayView",
+    "RouteView",
+    "SettingRow",
+    "Split",
+    "TokenLine",
+    "TransitionLine",
+]

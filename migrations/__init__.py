@@ -1,0 +1,1 @@
+"""Alembic revisions of the store. Run by ``tuner.store.migrating`` or by Alembic itself."""

@@ -1,0 +1,1 @@
+"""Arithmetic only: from observations to a recommendation; no I/O, clock, torch or SQL."""

@@ -1,0 +1,342 @@
+"""What a step costs: the measured table, and a smoother only where nothing was measured.
+
+Step time need not rise with the positions computed (a matrix kernel for 4 rows can beat one for
+3), so a measured mean is never smoothed away. Between measured shapes a non-negative linear trend
+is bent through its nearest measurements; far from any of them the answer is None: no data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from collectors.records import Method
+from policy.errors import InvalidInput
+from policy.smoother import LEAST_ERROR, REACH_OCTAVES, DraftSmoother, Reach, StepSmoother
+from policy.statistics import Floats, Ints
+from policy.timings import MIN_STEPS, NOTHING, Timing, add, capped, scaled
+from policy.types import DraftObservation, StepCost, Window
+
+SAME_CONTEXT_OCTAVES = 0.585
+"""Contexts within a factor of 1.5 count as the same shape."""
+
+MAX_WEIGHT = 100.0
+SHORTEST_S, LONGEST_S = 1e-9, 1e6
+"""Mean times outside of this are no times of a step."""
+
+NEWS_ERRORS = 3.0
+"""Errors by which a step time must miss what was expected, to be news."""
+
+
+Shape: TypeAlias = tuple[int, int, int]
+"""Rows, positions, context tokens."""
+
+DraftShape: TypeAlias = tuple[Method, int, int]
+"""Method, rows, depth."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CostModel:
+    """Measured step and draft times, fading with time.
+
+    Attributes:
+        half_life_s: time in which a count loses half its weight, in seconds.
+        as_of_s: moment to which the counts have faded; None before the first window.
+        steps: step times by shape.
+        drafts: draft round times by method, rows and depth.
+        ignored: costs left out, and why.
+        calibrated_steps: step times of an idle engine, used where traffic has measured nothing.
+        calibrated_drafts: draft round times, likewise.
+    """
+
+    half_life_s: float
+    as_of_s: float | None
+    steps: Mapping[Shape, Timing]
+    drafts: Mapping[DraftShape, Timing]
+    ignored: tuple[str, ...]
+    calibrated_steps: Mapping[Shape, Timing] = field(default_factory=dict)
+    calibrated_drafts: Mapping[DraftShape, Timing] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, half_life_s: float = 86_400.0) -> CostModel:
+        """Return a model that has seen nothing.
+
+        Raises:
+            InvalidInput: the half-life is not above 0.
+        """
+        if not half_life_s > 0:
+            raise InvalidInput(f"a half-life must be above 0 seconds, got {half_life_s}")
+        return cls(half_life_s=half_life_s, as_of_s=None, steps={}, drafts={}, ignored=())
+
+    def updated(self, window: Window) -> CostModel:
+        """Return the model with a window's costs added; impossible ones are named in ``ignored``.
+
+        A late window comes in as faded as if it had come in time, a calibration takes the place of
+        the one before.
+        """
+        if window.is_calibration:
+            steps, drafts = _costs(window)
+            return replace(
+                self,
+                calibrated_steps=capped(steps),
+                calibrated_drafts=capped(drafts),
+                ignored=(*self.ignored, *_reasons(window)),
+            )
+        if not math.isfinite(window.end_s):
+            reason = f"window ends at {window.end_s}, which is no time"
+            return replace(self, ignored=(*self.ignored, reason))
+        before = window.end_s if self.as_of_s is None else self.as_of_s
+        as_of_s = max(before, window.end_s)
+        faded, fresh = self._weight(as_of_s - before), self._weight(as_of_s - window.end_s)
+        steps, drafts = scaled(self.steps, faded), scaled(self.drafts, faded)
+        new_steps, new_drafts = _costs(window)
+        for shape, timing in new_steps.items():
+            add(steps, shape, timing, fresh)
+        for draft_shape, timing in new_drafts.items():
+            add(drafts, draft_shape, timing, fresh)
+        ignored = (*self.ignored, *_reasons(window))
+        return replace(self, as_of_s=as_of_s, steps=steps, drafts=drafts, ignored=ignored)
+
+    def measured(self, rows: float, positions: float, context_tokens: float) -> Timing | None:
+        """Return the timing of a shape that was measured often enough; None otherwise."""
+        total = NOTHING
+        for context, timing in self._by_size.get((rows, positions), ()):
+            if abs(_octaves(context, context_tokens)) <= SAME_CONTEXT_OCTAVES:
+                total = total.plus(timing)
+        return total if total.count >= MIN_STEPS else None
+
+    def step_table_s(
+        self,
+        rows: float,
+        positions: Floats,
+        context_tokens: float,
+        reach: Reach = REACH_OCTAVES,
+    ) -> Floats:
+        """Return the seconds of passes with these positions; NaN where there is no data.
+
+        Args:
+            rows: sequences in the passes; may be a mean.
+            positions: [N] positions computed.
+            context_tokens: KV entries held by the batch.
+            reach: how far from measured shapes there is an answer, in octaves.
+        """
+        shapes = np.column_stack(
+            [np.full_like(positions, rows), positions, np.full_like(positions, context_tokens)]
+        )
+        table = self._step_smoother.seconds(shapes, reach)
+        for index, count in enumerate(positions):
+            timing = self.measured(rows, float(count), context_tokens)
+            if timing is not None:
+                table[index] = timing.mean_s
+        return table
+
+    def step_error_ratio(self, rows: float, positions: float, context_tokens: float) -> float:
+        """Return the relative error of a step time.
+
+        The smoother's where it was not measured. Elsewhere the standard error of the mean, but at
+        least the smoother's over the root of the count: a few steps may agree by chance.
+        """
+        usual = self._step_smoother.error_ratio
+        timing = self.measured(rows, positions, context_tokens)
+        if timing is None:
+            return usual
+        least = max(LEAST_ERROR, usual / math.sqrt(timing.count))
+        return min(1.0, max(least, timing.relative_error))
+
+    def draft_table_s(
+        self, method: Method, rows: Floats, depths: Ints, reach: float = 1.0
+    ) -> Floats:
+        """Return the seconds of draft rounds; [rows, depths], NaN where there is no data.
+
+        Args:
+            method: drafting method.
+            rows: sequences that draft.
+            depths: longest draft asked for, in tokens.
+            reach: factor on how far beyond what was measured there is an answer.
+        """
+        shape = (len(rows), len(depths))
+        if method is Method.OFF:
+            return np.zeros(shape)
+        cells = self._measured_drafts.get(method, {})
+        grid = np.array([(row, depth) for row in rows for depth in depths])
+        table = np.full(shape, np.nan)
+        if method in self._draft_smoothers:
+            table = self._draft_smoothers[method].seconds(grid, reach).reshape(shape)
+        at_row = {float(row): index for index, row in enumerate(rows)}
+        at_depth = {int(depth): index for index, depth in enumerate(depths)}
+        for (row, depth), seconds in cells.items():
+            if row in at_row and depth in at_depth:
+                table[at_row[row], at_depth[depth]] = seconds
+        table[:, depths == 0] = 0.0
+        table[rows == 0] = 0.0
+        return table
+
+    def is_news(self, costs: Iterable[StepCost]) -> bool:
+        """True where steps took other times than this model says, or it says nothing of them."""
+        sound = [cost for cost in costs if _is_sound_step(cost)]
+        if not sound:
+            return False
+        shapes = np.array([(cost.rows, cost.positions, cost.context_tokens) for cost in sound])
+        took = np.array([cost.total_s / cost.steps for cost in sound])
+        expected = self._step_smoother.seconds(shapes.astype(np.float64))
+        held = np.abs(np.log(took / expected)) <= NEWS_ERRORS * self._step_smoother.error_ratio
+        return not bool(held.all())
+
+    def within_s(self, rows: float) -> float | None:
+        """Return the mean seconds of the largest measured step that these plain rows exceed.
+
+        A step that is larger both ways takes no less; None where only larger ones were measured.
+        """
+        within = [shape for shape in self._measured_steps if max(shape[:2]) <= rows]
+        if not within:
+            return None
+        return self._measured_steps[max(within, key=lambda shape: shape[1])].mean_s
+
+    @cached_property
+    def measured_positions(self) -> Floats:
+        """Positions of the steps measured, rising; [N]."""
+        return np.unique(np.array([shape[1] for shape in self._measured_steps], dtype=np.float64))
+
+    def rows_of(self, low: int, high: int) -> tuple[tuple[int, int, float], ...]:
+        """Return the measured (rows, positions, mean seconds) with rows from low to high."""
+        found: dict[tuple[int, int], Timing] = {}
+        for (rows, positions, _), timing in self._measured_steps.items():
+            if low <= rows <= high:
+                add(found, (rows, positions), timing, 1.0)
+        return tuple((*shape, timing.mean_s) for shape, timing in sorted(found.items()))
+
+    def num_shapes(self, low: int, high: int) -> tuple[int, int]:
+        """Return how many shapes with rows from low to high were calibrated only, and all."""
+        held = [shape for shape in self._measured_steps if low <= shape[0] <= high]
+        return sum(shape not in self._seen_steps for shape in held), len(held)
+
+    @cached_property
+    def _seen_steps(self) -> dict[Shape, Timing]:
+        return {shape: timing for shape, timing in self.steps.items() if timing.count >= MIN_STEPS}
+
+    @cached_property
+    def _seen_beside(self) -> dict[Shape, Timing]:
+        """What traffic measured of calibrated shapes, where it did."""
+        by_size: dict[tuple[int, int], list[tuple[int, Timing]]] = {}
+        for (rows, positions, context), timing in self._seen_steps.items():
+            by_size.setdefault((rows, positions), []).append((context, timing))
+        found: dict[Shape, Timing] = {}
+        for shape in self.calibrated_steps:
+            for context, timing in by_size.get(shape[:2], ()):
+                if abs(_octaves(context, shape[2])) <= SAME_CONTEXT_OCTAVES:
+                    add(found, shape, timing, 1.0)
+        return found
+
+    @cached_property
+    def calibration_ratio(self) -> float:
+        """Times of traffic over calibrated ones: the machine may be slower or faster by now.
+
+        The weighted mean of logarithms over the shapes that both measured; 1 without any.
+        """
+        both = [(one, self.calibrated_steps[shape]) for shape, one in self._seen_beside.items()]
+        if not both:
+            return 1.0
+        weights = np.array([min(seen.count, MAX_WEIGHT) for seen, _ in both])
+        logs = np.log([seen.mean_s / calibrated.mean_s for seen, calibrated in both])
+        return float(np.exp(np.average(logs, weights=weights)))
+
+    @cached_property
+    def _measured_steps(self) -> dict[Shape, Timing]:
+        gaps = {
+            shape: timing.slowed(self.calibration_ratio)
+            for shape, timing in self.calibrated_steps.items()
+            if shape not in self._seen_beside
+        }
+        return self._seen_steps | gaps
+
+    @cached_property
+    def _by_size(self) -> dict[tuple[float, float], list[tuple[int, Timing]]]:
+        found: dict[tuple[float, float], list[tuple[int, Timing]]] = {}
+        for (rows, positions, context), timing in self._measured_steps.items():
+            found.setdefault((rows, positions), []).append((context, timing))
+        return found
+
+    @cached_property
+    def _measured_drafts(self) -> dict[Method, dict[tuple[int, int], float]]:
+        found: dict[Method, dict[tuple[int, int], float]] = {}
+        ratio = self.calibration_ratio
+        for (method, rows, depth), timing in self.calibrated_drafts.items():
+            found.setdefault(method, {})[rows, depth] = ratio * timing.mean_s
+        for (method, rows, depth), timing in self.drafts.items():
+            if timing.count >= MIN_STEPS:
+                found.setdefault(method, {})[rows, depth] = timing.mean_s
+        return found
+
+    @cached_property
+    def _step_smoother(self) -> StepSmoother:
+        cells = self._measured_steps
+        return StepSmoother(
+            shapes=np.array(list(cells), dtype=np.float64).reshape(-1, 3),
+            seconds=np.array([timing.mean_s for timing in cells.values()]),
+            weights=np.array([min(timing.count, MAX_WEIGHT) for timing in cells.values()]),
+        )
+
+    @cached_property
+    def _draft_smoothers(self) -> dict[Method, DraftSmoother]:
+        return {method: DraftSmoother(cells) for method, cells in self._measured_drafts.items()}
+
+    def _weight(self, age_s: float) -> float:
+        return float(2.0 ** (-age_s / self.half_life_s))
+
+
+def _octaves(context: float, other: float) -> float:
+    return math.log2(max(context, 16) / max(other, 16))
+
+
+def _impossible_step(cost: StepCost) -> str | None:
+    shape = f"step of {cost.rows} rows and {cost.positions} positions"
+    if not (1 <= cost.rows <= cost.positions and cost.context_tokens >= 0 and cost.steps >= 1):
+        return f"{shape}, {cost.context_tokens} context tokens, {cost.steps} steps: no such shape"
+    is_time = SHORTEST_S <= cost.total_s / cost.steps <= LONGEST_S
+    if not (is_time and 0 <= cost.total_square_s2 < math.inf):
+        return f"{shape}: {cost.total_s} seconds in {cost.steps} steps"
+    return None
+
+
+def _impossible_draft(cost: DraftObservation) -> str | None:
+    shape = f"{cost.method} round of {cost.rows} rows and depth {cost.depth}"
+    if not (cost.rows >= 1 and cost.depth >= 1 and cost.rounds >= 1):
+        return f"{shape}, {cost.rounds} rounds: no such shape"
+    if not 0 <= cost.total_s / cost.rounds <= LONGEST_S:
+        return f"{shape}: {cost.total_s} seconds in {cost.rounds} rounds"
+    return None
+
+
+def _is_sound_step(cost: StepCost) -> bool:
+    return _impossible_step(cost) is None
+
+
+def _is_sound_draft(cost: DraftObservation) -> bool:
+    return _impossible_draft(cost) is None
+
+
+def _reasons(window: Window) -> list[str]:
+    steps = [_impossible_step(cost) for cost in window.step_costs]
+    drafts = [_impossible_draft(cost) for cost in window.draft_costs]
+    return [reason for reason in (*steps, *drafts) if reason]
+
+
+def _timing(cost: StepCost) -> Timing:
+    return Timing(count=cost.steps, total_s=cost.total_s, total_square_s2=cost.total_square_s2)
+
+
+def _costs(window: Window) -> tuple[dict[Shape, Timing], dict[DraftShape, Timing]]:
+    """Return the sound costs of a window by shape."""
+    steps: dict[Shape, Timing] = {}
+    drafts: dict[DraftShape, Timing] = {}
+    for cost in filter(_is_sound_step, window.step_costs):
+        add(steps, (cost.rows, cost.positions, cost.context_tokens), _timing(cost), 1.0)
+    for draft in filter(_is_sound_draft, window.draft_costs):
+        timing = Timing(count=draft.rounds, total_s=draft.total_s)
+        add(drafts, (draft.method, draft.rows, draft.depth), timing, 1.0)
+    return steps, drafts

@@ -1,0 +1,87 @@
+"""Why this and not that, and from where on it would be otherwise: computed, for any answer.
+
+The figures behind the sentences of ``policy.wording``; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import optimize
+
+from collectors.records import LoadLevel, Setting
+from policy.effects import Stage
+from policy.guardrails import unsafe_reason
+from policy.knowledge import Knowledge
+from policy.settle import BackingOf, load_change, with_arm
+from policy.statistics import Floats, Ints
+from policy.types import TurningPoint
+
+
+def runner_up_reason(
+    stage: Stage, plan: Ints, current: Ints, route: int, arm: int, backing_of: BackingOf
+) -> str:
+    """Say why a route's second best Setting is not the one proposed.
+
+    Args:
+        stage: the scene with its draws.
+        plan: [R] arms proposed.
+        current: [R] arms in force.
+        route: number of the route.
+        arm: the second best.
+        backing_of: gives the evidence behind a change.
+    """
+    tried = with_arm(plan, route, arm)
+    is_joint = int((tried != current).sum()) > 1
+    joint = stage.joint_gain(tried, current) if is_joint else None
+    change = load_change(stage, tried, current, route, "")
+    refusal = unsafe_reason(change, backing_of(tried, route, joint))
+    if refusal is not None:
+        return refusal
+    less = stage.gain_of_change(tried, plan, route)
+    proposed = stage.batch.arms[plan[route]].label
+    return (
+        f"it gives {less.mean:+.1%} against {proposed} "
+        f"(90 % interval {less.low:+.1%} to {less.high:+.1%})"
+    )
+
+
+def turning_point(
+    knowledge: Knowledge, load: LoadLevel, route: str, arm: Setting, tokens: float, needed: float
+) -> TurningPoint:
+    """Return from which acceptance on a Setting and speculation off change places.
+
+    Args:
+        knowledge: acceptance of the route.
+        load: the load level.
+        route: route name.
+        arm: the Setting.
+        tokens: its tokens per pass, as predicted.
+        needed: tokens per pass at which it equals off, all else as planned.
+    """
+    belief = knowledge.posterior(route, arm)
+    means = belief.alpha / (belief.alpha + belief.beta)
+    reach = belief.reach[: arm.k]
+    return TurningPoint(
+        load=load,
+        setting=arm,
+        tokens_per_pass=tokens,
+        needed_tokens_per_pass=needed,
+        acceptance=float(means[0]),
+        needed_acceptance=_needed_acceptance(means[: arm.k], reach, tokens, needed),
+    )
+
+
+def _needed_acceptance(means: Floats, reach: Floats, tokens: float, needed: float) -> float | None:
+    """Return the first position's acceptance, all positions scaled alike; None if none gives it."""
+
+    def excess(scale: float) -> float:
+        return float(np.cumprod(np.minimum(scale * means, 1.0) * reach).sum())
+
+    if not tokens > 1 or not means[0] > 0:
+        return None
+    wanted = excess(1.0) * (needed - 1) / (tokens - 1)
+    most = 1 / float(means[0])
+    if not 0 <= wanted <= excess(most):
+        return None
+    scale = optimize.brentq(lambda at: excess(at) - wanted, 0.0, most)  # type: ignore[no-untyped-call]
+    return float(scale) * float(means[0])

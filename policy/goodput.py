@@ -1,0 +1,189 @@
+"""Tokens per second of a batch mix under a plan.
+
+One step serves all rows: its time follows from the SUM of the positions computed and from the
+drafting of each method in use, so that one route's draft length costs every other route. With few
+rows and idle compute, goodput is one over the latency; with many, it is throughput. Tokens of a
+route whose limits the step time breaks count for less, and for nothing far beyond them.
+
+Arrays have the axes S scenes, R routes, A arms, M methods. A scene is a load level whose rows
+share steps, or a single row that has a step to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectors.records import LoadLevel, Setting
+from policy.statistics import Bools, Floats, Ints
+
+NO_DATA_S = 1e30
+"""Time of a step whose cost is unknown, finite so that sums stay numbers: never part of a plan."""
+
+_BROKEN = 1e-6
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Everything the planner needs, as arrays.
+
+    Attributes:
+        loads: load level of each scene; S.
+        routes: route names of each scene; S tuples of R.
+        arms: the Settings to choose from; A.
+        method: [A] number of each arm's method; 0 is off.
+        depth: [A] draft length of each arm.
+        family: [A] number of what each arm is without its draft length.
+        allowed: [S, R, A] arms with evidence and known cost.
+        rows: [S, R] mean rows of each route in a step.
+        tokens: [S, R, A] mean tokens the route's rows yield in a step.
+        positions: [S, R, A] mean positions they take in the target pass.
+        own_s: [S, R, A] seconds the route's rows add by themselves; 0 where rows share steps.
+        limit_s: [S, R, A] longest step that keeps the route's limits, at least a plain step; inf
+            without limits.
+        step_s: [S, P] seconds of the target pass over a uniform grid of positions.
+        step_from: [S] positions at the first grid point.
+        step_per_position: [S] grid points per position.
+        draft_s: [S, M, H, D] seconds of a draft round over a uniform grid of rows, and depth.
+        draft_per_row: [S] grid points per row, the first one at one row.
+    """
+
+    loads: tuple[LoadLevel, ...]
+    routes: tuple[tuple[str, ...], ...]
+    arms: tuple[Setting, ...]
+    method: Ints
+    depth: Ints
+    family: Ints
+    allowed: Bools
+    rows: Floats
+    tokens: Floats
+    positions: Floats
+    own_s: Floats
+    limit_s: Floats
+    step_s: Floats
+    step_from: Floats
+    step_per_position: Floats
+    draft_s: Floats
+    draft_per_row: Floats
+
+    @property
+    def num_scenes(self) -> int:
+        """S."""
+        return len(self.loads)
+
+    @property
+    def num_methods(self) -> int:
+        """M, off included."""
+        return int(self.draft_s.shape[1])
+
+    @property
+    def has_own_steps(self) -> bool:
+        """True where arms take time of their own, as where a row has a step to itself."""
+        return bool(self.own_s.any())
+
+    @property
+    def has_limits(self) -> bool:
+        """True where any route has a limit."""
+        return bool(np.isfinite(self.limit_s).any())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rates:
+    """What choices are predicted to give.
+
+    Attributes:
+        step_s: [N] seconds of a step.
+        goodput: [N] tokens per second that keep their limits.
+        by_route: [N, R] each route's part of it.
+    """
+
+    step_s: Floats
+    goodput: Floats
+    by_route: Floats
+
+
+def rates(batch: Batch, scene: Ints, choice: Ints) -> Rates:
+    """Predict goodput.
+
+    Args:
+        batch: the mix.
+        scene: [N] scene of each choice.
+        choice: [N, R] arm of each route.
+    """
+    seconds = step_seconds(batch, scene, choice)
+    tokens = picked(batch.tokens, scene, choice)
+    kept = tokens * worth(picked(batch.limit_s, scene, choice), seconds[:, None])
+    by_route = kept / seconds[:, None]
+    return Rates(step_s=seconds, goodput=by_route.sum(axis=1), by_route=by_route)
+
+
+def scores_of(batch: Batch, scene: Ints, choice: Ints) -> Floats:
+    """Return tokens per second, with plans that break a limit behind all that keep them; [N]."""
+    seconds = step_seconds(batch, scene, choice)
+    scores = picked(batch.tokens, scene, choice).sum(axis=1) / seconds
+    if not batch.has_limits:
+        return np.asarray(scores)
+    return limited(scores, picked(batch.limit_s, scene, choice).min(axis=1), seconds)
+
+
+def limited(scores: Floats, limit_s: Floats, seconds: Floats) -> Floats:
+    """Put scores beyond a limit behind all others, the nearer to the limit the better."""
+    kept = limit_s * (1 + _ROUNDING) >= seconds
+    if kept.all():
+        return scores
+    return np.where(kept, scores, scores * _BROKEN * worth(limit_s, seconds))
+
+
+def step_seconds(batch: Batch, scene: Ints, choice: Ints) -> Floats:
+    """Return the seconds of one step; [N]. Arguments as in ``rates``."""
+    total = target_seconds(batch, scene, picked(batch.positions, scene, choice).sum(axis=1))
+    if batch.has_own_steps:
+        total = total + picked(batch.own_s, scene, choice).sum(axis=1)
+    method, depth, rows = batch.method[choice], batch.depth[choice], batch.rows[scene]
+    for number in range(1, batch.num_methods):
+        uses = method == number
+        deepest = np.where(uses, depth, 0).max(axis=1)
+        total = total + draft_seconds(batch, scene, number, (rows * uses).sum(axis=1), deepest)
+    return np.asarray(total)
+
+
+def target_seconds(batch: Batch, scene: Ints, positions: Floats) -> Floats:
+    """Return the seconds of target passes; scene and positions broadcast."""
+    last = batch.step_s.shape[1] - 1
+    place = (positions - batch.step_from[scene]) * batch.step_per_position[scene]
+    index = np.minimum(np.maximum(place + 0.5, 0), last).astype(np.intp)
+    return np.asarray(batch.step_s.ravel().take(scene * (last + 1) + index), dtype=np.float64)
+
+
+def draft_seconds(batch: Batch, scene: Ints, method: int, rows: Floats, depth: Ints) -> Floats:
+    """Return the mean seconds of drafting in a step; arrays broadcast.
+
+    With less than one row of a method in the mean, it drafts in that share of the steps only.
+    """
+    _, num_methods, num_rows, num_depths = batch.draft_s.shape
+    place = (rows - 1) * batch.draft_per_row[scene]
+    index = np.minimum(np.maximum(place + 0.5, 0), num_rows - 1).astype(np.intp)
+    first = (scene * num_methods + method) * (num_rows * num_depths)
+    seconds = batch.draft_s.ravel().take(index * num_depths + (first + depth))
+    return np.asarray(seconds * np.minimum(rows, 1.0))
+
+
+def worth(limit_s: Floats, seconds: Floats) -> Floats:
+    """Return what a token counts for: 1 inside the limit, falling with the square beyond it."""
+    return np.asarray(np.square(np.minimum(1.0, limit_s / seconds)))
+
+
+def picked(values: Floats, scene: Ints, choice: Ints) -> Floats:
+    """Take [N, R] out of [S, R, A]: each route's value at its chosen arm."""
+    _, num_routes, num_arms = values.shape
+    flat = (scene[:, None] * num_routes + np.arange(num_routes)) * num_arms + choice
+    return np.asarray(values.ravel().take(flat))
+
+
+def numbered(values: Sequence[Hashable]) -> Ints:
+    """Number values in the order in which they first come; equal ones alike."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.intp)

@@ -1,0 +1,254 @@
+"""All that was learned from the windows, in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collectors.records import LATENCY_BOUNDS_S, LatencyHistogram, LoadLevel, Method, Route, Setting
+from policy.acceptance import AcceptanceModel, Posterior
+from policy.cost import CostModel
+from policy.outlook import Outlook
+from policy.smoother import REACH_OCTAVES, Reach
+from policy.statistics import Floats, Ints
+from policy.tally import family_of
+from policy.types import LoadMix, RequestObservation, Window
+
+LONE_ROWS = 1.5
+"""Up to this many rows in the mean, a step counts as holding one row."""
+
+LEAST_ROWS = 1e-6
+MOST_ROWS = 1e9
+HIGH_QUANTILE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """What a step at one load level holds, over all windows.
+
+    Attributes:
+        load: the load level.
+        steps: discounted number of steps seen.
+        rows_by_route: mean rows of each route in a step, above 0.
+        context_tokens: mean KV entries held.
+    """
+
+    load: LoadLevel
+    steps: float
+    rows_by_route: Mapping[str, float]
+    context_tokens: float
+
+    @property
+    def rows(self) -> float:
+        """Mean rows of a step."""
+        return sum(self.rows_by_route.values())
+
+    @property
+    def is_lone(self) -> bool:
+        """True where a step holds one row."""
+        return self.rows <= LONE_ROWS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Venture:
+    """How far a controller that watches every window may go beyond what was measured.
+
+    Attributes:
+        reach_octaves: how far a step may lie from a measured shape, in rows, positions, context.
+        draft_reach: factor on how far a draft round may.
+        first_draft_ratio: a drafted position over a plain step, before any was timed.
+    """
+
+    reach_octaves: Reach = (4.0, 1.2, 4.0)
+    draft_reach: float = 4.0
+    first_draft_ratio: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Knowledge:
+    """What is believed of every route and arm.
+
+    Attributes:
+        acceptance: acceptance by position.
+        cost: step and draft times.
+        arms: the Settings to choose from; the first one is off.
+        min_passes: passes of a draft position from which there is evidence.
+        posteriors: belief by route and family of Settings.
+        venture: how far to go beyond what was measured; None to stay within it.
+        outlook: what passes yield in the long run; None to take the mean over all regimes.
+        depths: evidenced draft positions by route and family, as asked for so far.
+        tables: step and draft times laid out for batches, as asked for so far.
+    """
+
+    acceptance: AcceptanceModel
+    cost: CostModel
+    arms: tuple[Setting, ...]
+    min_passes: float
+    posteriors: dict[tuple[str, Setting], Posterior]
+    venture: Venture | None = None
+    outlook: Outlook | None = None
+    depths: dict[tuple[str, Setting], int] = field(default_factory=dict)
+    tables: dict[tuple[object, ...], tuple[float, float, Floats] | Floats] = field(
+        default_factory=dict
+    )
+
+    def posterior(self, route: str, arm: Setting) -> Posterior:
+        """Return the belief about an arm's family on a route."""
+        key = (route, family_of(arm))
+        if key not in self.posteriors:
+            self.posteriors[key] = self.acceptance.posterior(*key)
+        return self.posteriors[key]
+
+    def tokens_per_pass(self, route: str, family: Setting) -> Floats:
+        """Return the expected tokens of a pass for k = 0 to D; [D + 1]."""
+        if self.outlook is not None:
+            return self.outlook.mean_tokens(route, family)
+        return self.posterior(route, family).tokens_per_pass()
+
+    def depth(self, route: str, arm: Setting) -> int:
+        """Return to which draft position there is evidence for an arm's family on a route."""
+        key = (route, family_of(arm))
+        if key not in self.depths:
+            self.depths[key] = self.acceptance.depth(*key, min_passes=self.min_passes)
+        return self.depths[key]
+
+    def has_evidence(self, route: str, arm: Setting) -> bool:
+        """True for off, and where the arm's draft length lies within the evidence."""
+        return arm.method is Method.OFF or self.depth(route, arm) >= arm.k
+
+    def may_choose(self, route: str, arm: Setting) -> bool:
+        """True where there is evidence, and for all arms where one may venture."""
+        return self.venture is not None or self.has_evidence(route, arm)
+
+    def step_table_s(self, rows: float, positions: Floats, context_tokens: float) -> Floats:
+        """Return the seconds of target passes with these positions; NaN where unknown."""
+        reach = REACH_OCTAVES if self.venture is None else self.venture.reach_octaves
+        return self.cost.step_table_s(rows, positions, context_tokens, reach)
+
+    def draft_table_s(self, method: Method, rows: Floats, depths: Ints, plain_s: float) -> Floats:
+        """Return the seconds of draft rounds; [rows, depths], NaN where unknown.
+
+        Args:
+            method: drafting method.
+            rows: sequences that draft.
+            depths: longest draft asked for, in tokens.
+            plain_s: seconds of a plain step of the batch.
+        """
+        if self.venture is None:
+            return self.cost.draft_table_s(method, rows, depths)
+        table = self.cost.draft_table_s(method, rows, depths, self.venture.draft_reach)
+        guess = self.venture.first_draft_ratio * plain_s * depths
+        return np.where(np.isnan(table), guess[None], table)
+
+    def found_share(self, route: str, arm: Setting) -> float:
+        """Return the mean draft length over k, passes without a draft included."""
+        if not arm.k:
+            return 0.0
+        return (self.posterior(route, arm).positions_per_row(arm.k) - 1) / arm.k
+
+
+def merged_mixes(
+    windows: Iterable[Window], *, now_s: float, half_life_s: float
+) -> tuple[tuple[Mix, ...], tuple[str, ...]]:
+    """Return what a step holds at each load level, lowest first, and the mixes that cannot be."""
+    weights: dict[LoadLevel, float] = {}
+    context: dict[LoadLevel, float] = {}
+    rows: dict[LoadLevel, dict[str, float]] = {}
+    ignored = []
+    for window in windows:
+        fade = 2.0 ** (-max(0.0, now_s - window.end_s) / half_life_s)
+        for mix in window.mixes:
+            if not _is_sound(mix):
+                ignored.append(f"mix at load {mix.load.label}: {mix.steps} steps of no real batch")
+                continue
+            weight = mix.steps * fade
+            weights[mix.load] = weights.get(mix.load, 0.0) + weight
+            context[mix.load] = context.get(mix.load, 0.0) + weight * mix.context_tokens
+            held = rows.setdefault(mix.load, {})
+            for route, count in mix.rows_by_route.items():
+                held[route] = held.get(route, 0.0) + weight * count
+    merged = tuple(
+        Mix(
+            load=load,
+            steps=weight,
+            rows_by_route={
+                route: total / weight
+                for route, total in sorted(rows[load].items())
+                if total / weight > LEAST_ROWS
+            },
+            context_tokens=context[load] / weight,
+        )
+        for load, weight in sorted(weights.items())
+        if weight > 0
+    )
+    return tuple(mix for mix in merged if mix.rows_by_route), tuple(ignored)
+
+
+def _is_sound(mix: LoadMix) -> bool:
+    numbers = (mix.context_tokens, *mix.rows_by_route.values())
+    return mix.steps >= 1 and all(0 <= value < MOST_ROWS for value in numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """How the finished requests of a route did at one load level.
+
+    Attributes:
+        ttft: time to first token.
+        tpot: time per output token, one sample a request.
+    """
+
+    ttft: LatencyHistogram
+    tpot: LatencyHistogram
+
+    @property
+    def high_ttft_s(self) -> float | None:
+        """The 95th percentile of the time to first token; None without samples."""
+        return self.ttft.quantile_s(HIGH_QUANTILE)
+
+    def burn_ratio(self, route: Route) -> float | None:
+        """Return the share of requests beyond the route's limits; None without limits or samples.
+
+        The worse of the two limits counts. A bucket that holds the limit counts as kept.
+        """
+        shares = [
+            share_over(histogram, limit_s)
+            for histogram, limit_s in (
+                (self.ttft, route.ttft_limit_s),
+                (self.tpot, route.tpot_limit_s),
+            )
+            if limit_s is not None
+        ]
+        known = [share for share in shares if share is not None]
+        return max(known) if known else None
+
+
+def share_over(histogram: LatencyHistogram, limit_s: float) -> float | None:
+    """Return the share of samples in buckets wholly above a limit; None without samples."""
+    if not histogram.num_samples:
+        return None
+    lows = (0.0, *LATENCY_BOUNDS_S)
+    over = sum(c for low, c in zip(lows, histogram.counts, strict=True) if low >= limit_s)
+    return over / histogram.num_samples
+
+
+def latencies(
+    observations: Iterable[RequestObservation],
+) -> Mapping[tuple[str, LoadLevel], Latency]:
+    """Sum the latencies of requests by route and load level."""
+    found: dict[tuple[str, LoadLevel], Latency] = {}
+    for seen in observations:
+        before = found.get((seen.route, seen.load))
+        found[seen.route, seen.load] = Latency(
+            ttft=before.ttft.plus(seen.ttft) if before else seen.ttft,
+            tpot=before.tpot.plus(seen.tpot) if before else seen.tpot,
+        )
+    return found
+
+
+def newest_s(windows: Sequence[Window]) -> float | None:
+    """Return when the newest window ended; None without windows."""
+    return max((w.end_s for w in windows if math.isfinite(w.end_s)), default=None)

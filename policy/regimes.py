@@ -1,0 +1,400 @@
+"""Which of its known behaviours a route shows now.
+
+A route's texts come in kinds: code and talk about code, a busy hour and a quiet one. Each kind has
+its own acceptance for every method, and it comes back. So a route holds a few regimes, each with
+counts by method and position, and a chance for each to be the one in force; a window moves the
+chances by Bayes' rule and adds its counts to the regime it belongs to. One method's counts thus
+tell of the others, and a regime that returns is known at once. What fits none becomes a new regime,
+copied from another route's where that fits.
+
+How often regimes change is learned too: where they change every window, the chances are simply
+their frequencies, and the prediction is the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import special
+
+from collectors.records import MAX_DRAFT_LENGTH, Method, Setting
+from policy.likeness import Likeness
+from policy.statistics import Floats
+from policy.tally import Tally, family_of, impossible_reason, tally_of
+from policy.types import Evidence, Window
+
+MAX_REGIMES = 6
+MOST_PASSES = 4000.0
+"""Passes a regime's position weighs at most, so that it can still move."""
+
+COPIED_PASSES = 20.0
+"""Passes that a regime copied from another route weighs at most."""
+
+PRIOR_STRENGTH = 3.0
+LEVELS = np.linspace(0.05, 0.95, 10)
+LEVEL_STRENGTH = 20.0
+"""What a method not yet seen in a regime may be like: accepted at one of these levels at the first
+position, further on in the shape that it has elsewhere. One level, since positions are alike: as
+many independent guesses as positions would make everything unseen look far-fetched."""
+
+OPEN = 0.5
+"""Weight of any level being as likely as any other: that a method fails on some routes says little
+of the next one."""
+
+STAYS = 20.0
+"""Windows for which a regime is thought to stay, before any change was seen."""
+
+NEW_WEIGHT = 1.0
+"""Windows that the chance of something new counts for, against those seen."""
+
+ALERT_WINDOWS = 20
+ALERT_NEWNESS = 0.05
+"""For how long, and how likely, something new is expected on every route after one showed it."""
+
+RESTLESS = 0.2
+"""Chance to leave a regime from which a route is said to have none that lasts."""
+
+SURE = 0.6
+"""Chance from which a window's counts belong to a regime."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Regime:
+    """One kind of behaviour.
+
+    Attributes:
+        counts: [2, D] weighted accepts and rejects by position, by family of Settings.
+        windows: windows that belonged to it.
+    """
+
+    counts: dict[Setting, Floats] = field(default_factory=dict)
+    windows: float = 0.0
+
+    def beta(self, family: Setting, prior: Floats) -> Floats:
+        """Return the parameters of the first positions' Betas where the family was seen.
+
+        Args:
+            family: a family in ``counts``.
+            prior: [D] first guess of acceptance, for as many positions as are wanted.
+
+        Returns:
+            [2, D] float64.
+        """
+        base = np.stack([PRIOR_STRENGTH * prior, PRIOR_STRENGTH * (1 - prior)])
+        return base + self.counts[family][:, : len(prior)]
+
+    def add(self, family: Setting, tally: Tally, weight: float) -> None:
+        """Add a window's counts, and keep the weight of each position within its bound."""
+        fresh = weight * np.stack([tally.accepts, tally.attempts - tally.accepts])
+        total = self.counts.get(family, np.zeros((2, MAX_DRAFT_LENGTH))) + fresh
+        self.counts[family] = _bounded(total, MOST_PASSES)
+
+    def copied(self) -> Regime:
+        """Return the regime as a first guess for another route."""
+        return Regime(counts={f: _bounded(held, COPIED_PASSES) for f, held in self.counts.items()})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _RouteState:
+    """The regimes of one route.
+
+    Attributes:
+        regimes: K of them.
+        chances: [K] chance to be the one in force.
+        suspects: chance of each regime of another route to be the one in force here.
+        stays: windows after which the regime was the same, prior included.
+        leaves: windows after which it was another.
+        likeness: how alike passes of one window are, by family.
+    """
+
+    regimes: list[Regime] = field(default_factory=lambda: [Regime()])
+    chances: Floats = field(default_factory=lambda: np.ones(1))
+    suspects: dict[int, float] = field(default_factory=dict)
+    stays: float = STAYS
+    leaves: float = 1.0
+    likeness: dict[Setting, Likeness] = field(default_factory=dict)
+
+    @property
+    def leave(self) -> float:
+        """Chance that the next window is of another regime."""
+        return self.leaves / (self.stays + self.leaves)
+
+    def transitions(self) -> Floats:
+        """Return the chance of each regime after each; [K, K].
+
+        One chance to leave for all: pairs that once took turns could else do so for ever. Where to
+        goes by how often a regime was in force.
+        """
+        if len(self.regimes) == 1:
+            return np.ones((1, 1))
+        often = np.array([1.0 + regime.windows for regime in self.regimes])
+        onward = np.tile(often, (len(often), 1)) * (1 - np.eye(len(often)))
+        onward *= self.leave / onward.sum(axis=1, keepdims=True)
+        return np.asarray(onward + (1 - self.leave) * np.eye(len(often)))
+
+    def newness(self) -> float:
+        """Return the chance that the next window shows what this route never showed."""
+        return NEW_WEIGHT / (NEW_WEIGHT + self.stays + self.leaves)
+
+    def is_silent_on(self, families: set[Setting]) -> bool:
+        """True where a regime is in force that never saw these methods, and so is not contradicted.
+
+        Then it learns of them. By likelihood alone it would lose to any regime that knows them.
+        """
+        index = int(np.argmax(self.chances))
+        regime = self.regimes[index]
+        is_sure = bool(self.chances[index] >= SURE and regime.windows)
+        return is_sure and not families & set(regime.counts)
+
+    def ahead(self) -> Floats:
+        """Return the chance of each regime in the next window; [K]."""
+        onward = self.chances @ self.transitions()
+        return np.asarray(onward / onward.sum())
+
+
+class Regimes:
+    """What is believed of all routes."""
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self._alert = 0
+        self._routes: dict[str, _RouteState] = {}
+
+    def of(self, route: str) -> _RouteState:
+        """Return the regimes of a route, also of one never seen."""
+        return self._routes.setdefault(route, _RouteState())
+
+    def observe(self, window: Window, priors: Mapping[tuple[str, Setting], Floats]) -> set[str]:
+        """Take in a window; returns the routes whose regime changed, where that means anything.
+
+        On a route whose regime changes all the time a change is no news.
+
+        Args:
+            window: what was seen; only live passes with a draft count.
+            priors: [D] first guess of acceptance, by route and family.
+        """
+        changed = set()
+        self._alert = max(0, self._alert - 1)
+        for route, tallies in _live(window).items():
+            state = self.of(route)
+            before = int(np.argmax(state.chances))
+            held = state.regimes[before]
+            self._weigh(route, state, tallies, priors)
+            is_other = state.regimes[int(np.argmax(state.chances))] is not held
+            if is_other and held.windows and state.leave < RESTLESS:
+                changed.add(route)
+        return changed
+
+    def lasting_windows(self, route: str, most: float) -> float:
+        """Return for how many windows what is so now is expected to stay so, at most so many."""
+        state = self.of(route)
+        if state.leave >= RESTLESS:
+            return 1.0
+        return float((1 - (1 - state.leave) ** most) / state.leave)
+
+    def mean_tokens(self, route: str, family: Setting, prior: Floats, reach: Floats) -> Floats:
+        """Return the expected tokens of the next window's passes for k = 0 to D; [D + 1]."""
+        state = self.of(route)
+        unseen, weights = _unseen(prior)
+        guess = weights @ _tokens(reach * unseen[:, 0] / LEVEL_STRENGTH)
+        tokens = np.tile(guess, (len(state.regimes), 1))
+        seen = [i for i, regime in enumerate(state.regimes) if family in regime.counts]
+        if seen:
+            held = np.stack([state.regimes[i].beta(family, prior) for i in seen])
+            tokens[seen] = _tokens(reach * held[:, 0] / held.sum(axis=1))
+        return np.asarray(state.ahead() @ tokens)
+
+    def drawn_tokens(
+        self,
+        route: str,
+        guesses: Mapping[Setting, tuple[Floats, Floats]],
+        generator: np.random.Generator,
+        num_draws: int,
+        *,
+        is_next: bool,
+    ) -> dict[Setting, Floats]:
+        """Draw the tokens of a pass, by family; [N, D + 1] each.
+
+        Each draw takes one regime for all methods: they are good or bad together.
+
+        Args:
+            route: route name.
+            guesses: first guess of acceptance and reach, [D] each, by family.
+            generator: source of the draws.
+            num_draws: N.
+            is_next: True for the next window alone, False for what is so now in the mean.
+        """
+        state = self.of(route)
+        chosen = generator.choice(
+            len(state.regimes), size=num_draws, p=state.ahead() if is_next else state.chances
+        )
+        found = {}
+        for family, (prior, reach) in guesses.items():
+            unseen, weights = _unseen(prior)
+            level = generator.choice(len(weights), size=num_draws, p=weights)
+            parameters = unseen[level]
+            for index in set(chosen.tolist()):
+                if family in state.regimes[index].counts:
+                    parameters[chosen == index] = state.regimes[index].beta(family, prior)
+            if is_next:
+                parameters = state.likeness.get(family, Likeness()).of_one_window(parameters)
+            found[family] = _tokens(reach * generator.beta(parameters[:, 0], parameters[:, 1]))
+        return found
+
+    def _weigh(
+        self,
+        route: str,
+        state: _RouteState,
+        tallies: Mapping[Setting, Tally],
+        priors: Mapping[tuple[str, Setting], Floats],
+    ) -> None:
+        scaled = {
+            family: (tally, state.likeness.get(family, Likeness()).weight(tally.attempts[0]))
+            for family, tally in tallies.items()
+        }
+        guess = {family: priors[route, family] for family in tallies}
+        if not state.is_silent_on(set(tallies)):
+            newness = max(state.newness(), ALERT_NEWNESS if self._alert else 0.0)
+            if _update(state, scaled, guess, self._elsewhere(route), newness):
+                self._alert = ALERT_WINDOWS
+        _assign(state, scaled, guess)
+
+    def _elsewhere(self, route: str) -> list[Regime]:
+        """Return the regimes of all other routes."""
+        return [
+            regime
+            for name, other in self._routes.items()
+            if name != route
+            for regime in other.regimes
+            if regime.windows
+        ]
+
+
+def _update(
+    state: _RouteState,
+    scaled: Mapping[Setting, tuple[Tally, float]],
+    guess: Mapping[Setting, Floats],
+    elsewhere: Sequence[Regime],
+    new: float,
+) -> bool:
+    """Move the chances by a window's counts; what fits nothing known becomes a new regime.
+
+    Returns whether it did.
+
+    Another route's regime is suspected for as long as it takes to be sure of it, since what differs
+    little shows only over many windows.
+    """
+    half = new / 2 if elsewhere else new
+    suspected = np.array([state.suspects.get(id(regime), 0.0) for regime in elsewhere])
+    suspected = (1 - new) * suspected + half / max(1, len(elsewhere))
+    fits = _fits([*state.regimes, *elsewhere, Regime()], scaled, guess)
+    fits = np.exp(fits - fits.max())
+    size = len(state.regimes)
+    joint = (1 - new) * state.chances[:, None] * state.transitions() * fits[:size]
+    strange = np.append(suspected, half) * fits[size:]
+    total = float(joint.sum() + strange.sum())
+    if strange.max() > total / 2:
+        _adopt(state, [*elsewhere, Regime()][int(np.argmax(strange))].copied())
+        return True
+    kept = float(np.trace(joint) / joint.sum())
+    state.stays, state.leaves = state.stays + kept, state.leaves + 1 - kept
+    state.chances = joint.sum(axis=0) / joint.sum()
+    share = strange[:-1] / total
+    state.suspects = {id(r): float(c) for r, c in zip(elsewhere, share, strict=True)}
+    return False
+
+
+def _adopt(state: _RouteState, regime: Regime) -> None:
+    """Make a regime the one in force, in place of the least used where there are too many."""
+    before = int(np.argmax(state.chances))
+    kept = list(range(len(state.regimes)))
+    if len(kept) >= MAX_REGIMES:
+        kept.remove(min((i for i in kept if i != before), key=lambda i: state.regimes[i].windows))
+    state.regimes = [*(state.regimes[i] for i in kept), regime]
+    state.chances = np.append(np.full(len(kept), 0.05 / len(kept)), 0.95)
+    state.suspects = {}
+    state.leaves += 1
+
+
+def _assign(
+    state: _RouteState,
+    scaled: Mapping[Setting, tuple[Tally, float]],
+    guess: Mapping[Setting, Floats],
+) -> None:
+    """Add the counts to the regime they belong to, and learn how alike they are."""
+    chosen = int(np.argmax(state.chances))
+    if state.chances[chosen] < SURE:
+        return
+    regime = state.regimes[chosen]
+    regime.windows += 1
+    for family, (tally, weight) in scaled.items():
+        if family in regime.counts:
+            held = state.likeness.get(family, Likeness())
+            state.likeness[family] = held.updated(regime.beta(family, guess[family]), tally)
+        regime.add(family, tally, weight)
+
+
+def _fits(
+    regimes: Sequence[Regime],
+    scaled: Mapping[Setting, tuple[Tally, float]],
+    guess: Mapping[Setting, Floats],
+) -> Floats:
+    """Return the log likelihood of a window's counts under each regime."""
+    fits = np.zeros(len(regimes))
+    for family, (tally, weight) in scaled.items():
+        reached = int(np.count_nonzero(tally.attempts))
+        fresh = np.stack([tally.accepts, tally.attempts - tally.accepts])[:, :reached] * weight
+        unseen, weights = _unseen(guess[family][:reached])
+        seen = [i for i, regime in enumerate(regimes) if family in regime.counts]
+        levels = _log_fit(unseen, fresh)
+        likeliest = levels.max()
+        fit = np.full(len(regimes), likeliest + np.log(weights @ np.exp(levels - likeliest)))
+        if seen:
+            first = guess[family][:reached]
+            held = np.stack([regimes[i].counts[family][:, :reached] for i in seen])
+            fit[seen] = _log_fit(held + PRIOR_STRENGTH * np.stack([first, 1 - first]), fresh)
+        fits += fit
+    return fits
+
+
+def _unseen(prior: Floats) -> tuple[Floats, Floats]:
+    """Return parameters [L, 2, D] of a method not yet seen in a regime, and their weights [L]."""
+    mean = LEVELS[:, None] * np.clip(prior / prior[0], 0.0, 1.0)
+    parameters = LEVEL_STRENGTH * np.stack([mean, 1 - mean], axis=1)
+    first = PRIOR_STRENGTH * np.array([prior[0], 1 - prior[0]]) - 1
+    log_weights = first[0] * np.log(LEVELS) + first[1] * np.log(1 - LEVELS)
+    weights = np.exp(log_weights - log_weights.max())
+    return parameters, (1 - OPEN) * weights / weights.sum() + OPEN / len(LEVELS)
+
+
+def _log_fit(parameters: Floats, fresh: Floats) -> Floats:
+    """Return the log likelihood of counts [2, D] under Betas [N, 2, D]; [N]."""
+    with_it, without = parameters + fresh, parameters
+    gained = special.betaln(with_it[:, 0], with_it[:, 1])
+    gained -= special.betaln(without[:, 0], without[:, 1])
+    return np.asarray(gained.sum(axis=1))
+
+
+def _bounded(counts: Floats, most: float) -> Floats:
+    total = counts.sum(axis=0)
+    return np.asarray(counts * np.minimum(1.0, most / np.maximum(total, 1e-9)))
+
+
+def _tokens(chances: Floats) -> Floats:
+    """Return the tokens of a pass for k = 0 to D; [N, D] to [N, D + 1]."""
+    tokens = 1 + np.cumsum(np.cumprod(chances, axis=1), axis=1)
+    return np.concatenate([np.ones((len(chances), 1)), tokens], axis=1)
+
+
+def _live(window: Window) -> dict[str, dict[Setting, Tally]]:
+    """Sum the live passes with a draft by route and family."""
+    found: dict[str, dict[Setting, Tally]] = {}
+    for seen in window.observations:
+        is_draft = seen.evidence is Evidence.LIVE and seen.setting.method is not Method.OFF
+        if is_draft and seen.attempts and seen.attempts[0] and impossible_reason(seen) is None:
+            tallies = found.setdefault(seen.route, {})
+            family = family_of(seen.setting)
+            tallies[family] = tallies.get(family, Tally()).plus(tally_of(seen))
+    return found

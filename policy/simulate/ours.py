@@ -1,0 +1,136 @@
+"""The product's own control loop in a world: counts in, windows of the policy's types out."""
+
+from __future__ import annotations
+
+import math
+from itertools import compress
+
+import numpy as np
+
+from collectors.records import Method, Setting, load_level_of
+from policy.controller import Controller, Decision
+from policy.knowledge import Mix
+from policy.options import ControlOptions
+from policy.simulate.engine import ARMS, Choice, Counts, Turn
+from policy.simulate.peers.base import for_each
+from policy.simulate.profiles import USUAL_CONTEXT_TOKENS, Drafting
+from policy.simulate.worlds import ROUTES, WINDOW_S
+from policy.types import DraftObservation, LoadMix, Observation, StepCost, Window
+
+HALF_LIFE_WINDOWS = 300.0
+EPOCH_S = 1_800_000_000.0
+
+_METHODS = {Drafting.LOOKUP: Method.PROMPT_LOOKUP, Drafting.MODEL: Method.DRAFT_MODEL}
+
+
+class Spectuner:
+    """The control loop of this product, fed by what the engine counts."""
+
+    name = "spectuner"
+
+    def __init__(self, seed: int, options: ControlOptions | None = None) -> None:
+        """Start without knowledge."""
+        chosen = options or ControlOptions(half_life_s=HALF_LIFE_WINDOWS * WINDOW_S)
+        self._controller = Controller(ARMS, np.random.default_rng((seed, 2)), chosen)
+        self._settings: list[Setting] = []
+        self.decisions: list[Decision] = []
+
+    def choose(self, turn: Turn) -> Choice:
+        """Ask the controller."""
+        named = zip(ROUTES, turn.rows.tolist(), strict=True)
+        mix = Mix(
+            load=load_level_of(turn.num_rows),
+            steps=1.0,
+            rows_by_route={name: float(rows) for name, rows in named if rows},
+            context_tokens=_context(turn),
+        )
+        decision = self._controller.decide(mix, EPOCH_S + turn.window * WINDOW_S)
+        self.decisions.append(decision)
+        self._settings = [decision.settings.get(name, ARMS[0]) for name in ROUTES]
+        return for_each(self._settings, turn)
+
+    def observe(self, counts: Counts) -> None:
+        """Hand the counts over as a window."""
+        self._controller.observe(window_of(counts, self._settings))
+
+
+def window_of(counts: Counts, settings: list[Setting]) -> Window:
+    """Return what an engine's observer would have made of the counts."""
+    turn = counts.turn
+    end_s = EPOCH_S + (turn.window + 1) * WINDOW_S
+    present = (turn.rows > 0).tolist()
+    return Window(
+        start_s=end_s - WINDOW_S,
+        end_s=end_s,
+        observations=tuple(
+            _observation(counts, route, settings[route], end_s)
+            for route in compress(range(len(ROUTES)), present)
+        ),
+        step_costs=(_step_cost(counts),) if turn.num_rows else (),
+        draft_costs=tuple(_draft_costs(counts)),
+        mixes=(
+            LoadMix(
+                load=load_level_of(turn.num_rows),
+                steps=counts.steps,
+                rows_by_route=dict(zip(ROUTES, turn.rows.astype(float).tolist(), strict=True)),
+                context_tokens=_context(turn),
+                tokens=int(counts.tokens.sum()),
+                busy_s=counts.steps * counts.step_s,
+            ),
+        ),
+    )
+
+
+def _observation(counts: Counts, route: int, setting: Setting, end_s: float) -> Observation:
+    passes = int(counts.turn.rows[route]) * counts.steps
+    attempts = counts.attempts[route, : setting.k].tolist()
+    accepts = counts.accepts[route, : setting.k].tolist()
+    return Observation(
+        route=ROUTES[route],
+        setting=setting,
+        load=load_level_of(counts.turn.num_rows),
+        start_s=end_s - WINDOW_S,
+        end_s=end_s,
+        passes=passes,
+        verify_passes=passes if setting.k else 0,
+        drafted=passes * setting.k,
+        accepted=sum(accepts),
+        tokens=int(counts.tokens[route]),
+        attempts=tuple(attempts),
+        accepts=tuple(accepts),
+    )
+
+
+def _step_cost(counts: Counts) -> StepCost:
+    rows = counts.turn.num_rows
+    return StepCost(
+        rows=rows,
+        positions=rows + int(counts.choice.slots.sum()),
+        context_tokens=round(_context(counts.turn)),
+        steps=counts.steps,
+        total_s=counts.steps * counts.target_s,
+        total_square_s2=counts.steps * counts.target_square_s2,
+    )
+
+
+def _draft_costs(counts: Counts) -> list[DraftObservation]:
+    costs = []
+    for way, method in _METHODS.items():
+        uses = (counts.choice.way == way) & (counts.turn.rows > 0)
+        if uses.any():
+            costs.append(
+                DraftObservation(
+                    method=method,
+                    rows=int(counts.turn.rows[uses].sum()),
+                    depth=int(counts.choice.depth[uses].max()),
+                    rounds=counts.steps,
+                    total_s=counts.steps * float(counts.draft_s[way]),
+                )
+            )
+    return costs
+
+
+def _context(turn: Turn) -> float:
+    """Return the KV entries of the batch, in steps of a third of an octave."""
+    exact = USUAL_CONTEXT_TOKENS * turn.num_rows + turn.context_tokens
+    return math.exp2(round(3 * math.log2(max(1.0, exact))) / 3)

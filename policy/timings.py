@@ -1,0 +1,85 @@
+"""Counts of timed steps that add up and fade; only ``policy.cost`` keeps tables of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+MIN_STEPS = 5.0
+"""Steps from which a mean counts as measured."""
+
+LEAST_COUNT = 0.05
+MOST_SHAPES = 4096
+"""Shapes that faded away are dropped, and so are the rarest beyond this many of a kind."""
+
+CALIBRATED_COUNT = 10.0
+"""What a calibrated time counts for beside those that traffic measured, in steps at most."""
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Discounted count of steps with the sums of their seconds and squared seconds."""
+
+    count: float
+    total_s: float
+    total_square_s2: float = 0.0
+
+    @property
+    def mean_s(self) -> float:
+        """Mean seconds."""
+        return self.total_s / self.count
+
+    @property
+    def relative_error(self) -> float:
+        """Standard error of the mean over the mean."""
+        variance = max(0.0, self.total_square_s2 / self.count - self.mean_s**2)
+        return math.sqrt(variance / self.count) / self.mean_s
+
+    def plus(self, other: Timing, weight: float = 1.0) -> Timing:
+        """Return self with the other added at a weight."""
+        return Timing(
+            count=self.count + weight * other.count,
+            total_s=self.total_s + weight * other.total_s,
+            total_square_s2=self.total_square_s2 + weight * other.total_square_s2,
+        )
+
+    def slowed(self, ratio: float) -> Timing:
+        """Return self as if every step had taken so many times as long."""
+        return Timing(
+            count=self.count,
+            total_s=ratio * self.total_s,
+            total_square_s2=ratio**2 * self.total_square_s2,
+        )
+
+
+NOTHING = Timing(count=0.0, total_s=0.0)
+
+
+def capped(timings: Mapping[K, Timing]) -> dict[K, Timing]:
+    """Return what was measured often enough, counted for no more than a calibration does."""
+    return {
+        key: NOTHING.plus(timing, min(1.0, CALIBRATED_COUNT / timing.count))
+        for key, timing in timings.items()
+        if timing.count >= MIN_STEPS
+    }
+
+
+def scaled(timings: Mapping[K, Timing], weight: float) -> dict[K, Timing]:
+    """Return what is left after fading by a weight, the rarest dropped."""
+    kept: Iterable[tuple[K, Timing]] = timings.items()
+    if len(timings) > MOST_SHAPES:
+        kept = sorted(kept, key=lambda held: -held[1].count)[:MOST_SHAPES]
+    return {
+        key: NOTHING.plus(timing, weight)
+        for key, timing in kept
+        if timing.count * weight >= LEAST_COUNT
+    }
+
+
+def add(timings: dict[K, Timing], key: K, timing: Timing, weight: float) -> None:
+    """Add a timing at a weight to what a table has."""
+    timings[key] = timings.get(key, NOTHING).plus(timing, weight)

@@ -1,0 +1,1 @@
+"""What acts: engine, store, workflows, jobs, API and command line."""

@@ -1,0 +1,1 @@
+"""Measurements and proofs that run the engine itself."""

@@ -1,0 +1,237 @@
+"""`spectuner bench policy`, part B: all policies in drawn worlds, compared world by world."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from policy.errors import InvalidInput
+from policy.simulate.calibrated import Calibration
+from policy.simulate.engine import ARMS, Engine
+from policy.simulate.field import peers
+from policy.simulate.match import Match, play
+from policy.simulate.objectives import tpot_limits_s
+from policy.simulate.profiles import Profile, profile_named
+from policy.simulate.scores import Pair, Row, Table, table_of
+from policy.simulate.worlds import NUM_WINDOWS, ROUTES, World, draw_world, workloads_of
+from policy.statistics import Floats
+from tuner.bench.policy_planner import PlannerTime, planner_time
+from tuner.bench.policy_trace import Trace, read_trace
+
+LEAST_WINDOWS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyBenchOptions:
+    """What is played.
+
+    Attributes:
+        seeds: number of worlds.
+        profile: name of a hardware profile.
+        workloads: names joined by ``+``.
+        windows: windows of a world.
+        off_tax_ratio: what a step without speculation costs more than on a clean engine.
+        trace: file of arrivals and lengths that gives the load; None to draw it.
+        measured: measured table in place of the built-in profile `cpu`; None to keep that.
+        calibration: file that it was read from, for the command line; None where there is none.
+    """
+
+    seeds: int = 20
+    profile: str = "gpu"
+    workloads: str = "W2+W3+W5"
+    windows: int = NUM_WINDOWS
+    off_tax_ratio: float = 0.03
+    trace: Path | None = None
+    measured: Calibration | None = None
+    calibration: Path | None = None
+
+    @property
+    def played_profile(self) -> Profile:
+        """What a step costs: the measured table where there is one for the profile.
+
+        Raises:
+            InvalidInput: there is no profile of that name, or the tax is out of range.
+        """
+        built_in = profile_named(self.profile, self.off_tax_ratio)
+        if self.measured is None or self.profile != "cpu":
+            return built_in
+        return self.measured.profile("cpu", is_beyond_usual=True)
+
+    @property
+    def source(self) -> str:
+        """One sentence: where the times of the profile come from."""
+        if self.profile == "cpu" and self.measured is not None:
+            return "Profile cpu: times measured by part A, off-state tax included."
+        return f"Profile {self.profile}: built-in figures, not measured on this machine."
+
+    def checked(self) -> Trace | None:
+        """Refuse what cannot be played, and read the trace if there is one.
+
+        Raises:
+            InvalidInput: a name is unknown, a number out of range, or the trace no trace.
+        """
+        profile_named(self.profile, self.off_tax_ratio)
+        workloads_of(self.workloads)
+        if self.seeds < 1:
+            raise InvalidInput(f"--seeds must be 1 or more, got {self.seeds}")
+        if self.windows < LEAST_WINDOWS:
+            raise InvalidInput(f"--windows must be {LEAST_WINDOWS} or more, got {self.windows}")
+        return None if self.trace is None else read_trace(self.trace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyBench:
+    """The result.
+
+    Attributes:
+        options: what was played.
+        table: scores and paired differences.
+        load: [W] rows of the first world, for the report.
+        planner: time of a search for a large service.
+        cpu_s: thread-CPU seconds of the whole run.
+    """
+
+    options: PolicyBenchOptions
+    table: Table
+    load: tuple[int, ...]
+    planner: PlannerTime
+    cpu_s: float
+
+    @property
+    def command(self) -> str:
+        """The command line that gives these figures again."""
+        chosen = self.options
+        trace = "" if chosen.trace is None else f" --trace {chosen.trace}"
+        if chosen.calibration is not None:
+            trace += f" --calibration {chosen.calibration}"
+        return (
+            f"spectuner bench policy --part B --seeds {chosen.seeds} --profile {chosen.profile} "
+            f"--workloads {chosen.workloads} --windows {chosen.windows} "
+            f"--off-tax {chosen.off_tax_ratio:g}{trace}"
+        )
+
+    def lines(self) -> list[str]:
+        """Return the figures beside the table, one sentence each."""
+        table = self.table
+        ahead = sum(pair.is_ahead for pair in table.pairs)
+        lines = [
+            f"Ahead of {ahead} of {len(table.pairs)} others: the lower end of the paired 95 % "
+            "interval lies above 0.",
+            f"Decisions take {1e3 * table.decision_s[0]:.1f} ms at the median and "
+            f"{1e3 * table.decision_s[1]:.1f} ms at p99 of thread-CPU time; "
+            f"{table.exploring_share:.1%} of rows explored.",
+            self.planner.sentence,
+            self.options.source,
+        ]
+        if table.prediction_error is not None and table.coverage is not None:
+            lines.append(
+                f"Goodput of 30 windows was predicted within {table.prediction_error:.1%} at the "
+                f"median; {table.coverage:.0%} of {table.predictions} intervals of 90 % held."
+            )
+        return lines
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON form: the keys of `spectuner bench policy --json`."""
+        table = self.table
+        return {
+            "command": self.command,
+            "scores": [_score(row) for row in table.rows],
+            "details": [_details(row) for row in table.rows],
+            "paired": [_pair(pair) for pair in table.pairs],
+            "decision_ms": _milliseconds(table.decision_s),
+            "learning_ms": _milliseconds(table.learning_s),
+            "planner_cpu_ms": self.planner.to_dict(),
+            "exploring_share": table.exploring_share,
+            "tpot_limits_ms": _by_route(1e3 * tpot_limits_s(self.options.played_profile)),
+            "prediction": {
+                "error": table.prediction_error,
+                "coverage": table.coverage,
+                "windows": table.predictions,
+            },
+            "cpu_s": self.cpu_s,
+        }
+
+
+def num_runs(options: PolicyBenchOptions) -> int:
+    """Return how often `on_run` will be called."""
+    world = _world(options, 0, None)
+    engine = Engine(world=world, profile=options.played_profile)
+    return options.seeds * (2 + len(ARMS) + len(peers(engine, 0)))
+
+
+def bench_policy(
+    options: PolicyBenchOptions,
+    trace: Trace | None = None,
+    on_run: Callable[[], None] = lambda: None,
+) -> PolicyBench:
+    """Play; 20 worlds of 1200 windows take some minutes of one core.
+
+    Args:
+        options: what.
+        trace: gives the load where there is one; as ``checked`` read it.
+        on_run: called after each policy in each world, for a progress bar.
+    """
+    started = time.thread_time()
+    matches = [_match(options, seed, trace, on_run) for seed in range(options.seeds)]
+    return PolicyBench(
+        options=options,
+        table=table_of(matches),
+        load=tuple(matches[0].load.tolist()),
+        planner=planner_time(),
+        cpu_s=time.thread_time() - started,
+    )
+
+
+def _match(
+    options: PolicyBenchOptions, seed: int, trace: Trace | None, on_run: Callable[[], None]
+) -> Match:
+    engine = Engine(world=_world(options, seed, trace), profile=options.played_profile)
+    return play(engine, time.thread_time, on_run)
+
+
+def _world(options: PolicyBenchOptions, seed: int, trace: Trace | None) -> World:
+    traffic = None if trace is None else trace.running(seed, options.windows)
+    return draw_world(seed, workloads_of(options.workloads), options.windows, traffic)
+
+
+def _score(row: Row) -> Mapping[str, object]:
+    return {
+        "policy": row.policy,
+        "oracle_share": row.oracle_share,
+        "oracle_share_low": row.oracle_share_low,
+        "oracle_share_high": row.oracle_share_high,
+        "harm_share": row.harm_share,
+        "recovery_windows": row.recovery_windows,
+        "switches_per_window": row.switches_per_window,
+    }
+
+
+def _details(row: Row) -> Mapping[str, object]:
+    return {
+        "policy": row.policy,
+        "switches_per_1000_windows": 1000 * row.switches_per_window,
+        "limited_share": row.limited_share,
+        "kept_share": row.kept_share,
+        "tpot_p99_ms": _by_route(1e3 * row.tpot_p99_s),
+        "drawdown_windows": row.drawdown_windows,
+        "regret": row.regret.tolist(),
+    }
+
+
+def _by_route(values: Floats) -> Mapping[str, float]:
+    return dict(zip(ROUTES, values.tolist(), strict=True))
+
+
+def _pair(pair: Pair) -> Mapping[str, object]:
+    return {
+        "peer": pair.peer,
+        "difference": pair.difference,
+        "low": pair.low,
+        "high": pair.high,
+    }
+
+
+def _milliseconds(seconds: tuple[float, float]) -> Mapping[str, float]:
+    return {"p50": 1e3 * seconds[0], "p99": 1e3 * seconds[1]}

@@ -1,0 +1,222 @@
+"""``spectuner bench policy``: the policy against its peers in drawn worlds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.errors import CommandFailed, UsageError
+from tuner.cli.output import JsonOption, Output, table
+from tuner.cli.progress import Progressing
+
+if TYPE_CHECKING:
+    from tuner.bench.policy import PolicyBench, PolicyBenchOptions
+    from tuner.bench.policy_engine import Parts
+    from tuner.bench.policy_parts import EnginePartsOptions, PartA
+    from tuner.bench.policy_trace import Trace
+
+PARTS = ("A", "B", "C", "ALL")
+
+
+def policy(
+    part: Annotated[
+        str,
+        typer.Option(
+            metavar="A|B|C|all",
+            help="A: measure the engine. B: simulated worlds. C: confirm on the engine.",
+        ),
+    ] = "B",
+    seeds: Annotated[int, typer.Option(help="Worlds, drawn from the seeds 0, 1, ...")] = 20,
+    profile: Annotated[str, typer.Option(help="gpu, cpu, moe or bs-cliff.")] = "gpu",
+    workloads: Annotated[str, typer.Option(help="Some of W1 to W6, joined by +.")] = "W2+W3+W5",
+    windows: Annotated[int, typer.Option(help="Windows of a world, 1 s each.")] = 1200,
+    off_tax: Annotated[float, typer.Option(help="Tax of speculation switched off: 0.03.")] = 0.03,
+    trace: Annotated[
+        Path | None, typer.Option(help="CSV of arrivals and lengths that gives the load.")
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="What part A wrote with --json: for C, and for profile cpu of B."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="CPU-seconds of each policy in part C.")
+    ] = 90.0,
+    model: Annotated[str, typer.Option(help="Model of parts A and C.")] = "bundled",
+    draft: Annotated[str, typer.Option(help="Draft model of parts A and C.")] = "bundled",
+    html: Annotated[Path | None, typer.Option(help="Write a report with plots to PATH.")] = None,
+    json_path: JsonOption = None,
+) -> None:
+    """Compare the policy with its peers, world by world, on the same hidden traffic.
+
+    A share is goodput over that of an oracle that knows each route's acceptance. Ahead means that
+    the lower end of the paired 95 % interval lies above 0. Parts A and C run the real engine on one
+    thread; where A's table does not predict the engine, no policy is scored.
+    """
+    output = Output.open(json_path)
+    if part.upper() not in PARTS:
+        raise UsageError(f"--part {part}: use one of A, B, C, all")
+    if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
+        raise UsageError(f"--html {html}: not a file in an existing folder")
+    wanted = part.upper()
+    if wanted == "A" and calibration is not None:
+        raise UsageError("--calibration: part A measures anew; leave it out")
+    from tuner.bench.policy import PolicyBenchOptions
+
+    options = PolicyBenchOptions(
+        seeds=seeds,
+        profile=profile,
+        workloads=workloads,
+        windows=windows,
+        off_tax_ratio=off_tax,
+        trace=trace,
+        calibration=calibration,
+    )
+    arrivals = options.checked()
+    loaded = _Loaded(model=model, draft=draft, seconds=seconds)
+    command = _command(wanted, options, loaded)
+    run = _Run(output=output, options=options, arrivals=arrivals, loaded=loaded, command=command)
+    reason = run.play(wanted)
+    if html is not None:
+        _write(html, run.page())
+    output.write(run.figures)
+    if reason is not None:
+        raise CommandFailed(reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """What parts A and C load, and how long C runs each policy."""
+
+    model: str
+    draft: str
+    seconds: float
+
+    def options(self) -> EnginePartsOptions:
+        from tuner.bench.policy_live import LiveOptions
+        from tuner.bench.policy_parts import EnginePartsOptions
+        from tuner.engine.settings import EngineSettings
+
+        return EnginePartsOptions(
+            engine=EngineSettings(model=self.model, draft=self.draft),
+            live=LiveOptions(seconds=self.seconds),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run of some parts, and what came of it."""
+
+    output: Output
+    options: PolicyBenchOptions
+    arrivals: Trace | None
+    loaded: _Loaded
+    command: str
+    found: PartA | None = None
+    figures: dict[str, object] = field(default_factory=dict)
+    sections: list[str] = field(default_factory=list)
+    report: str | None = None
+    parts: Parts | None = None
+
+    def play(self, wanted: str) -> str | None:
+        """Run what is wanted; return why it failed, None where it did not."""
+        if self.options.calibration is not None:
+            from tuner.bench.policy_parts import read_part_a
+
+            self.found = read_part_a(self.options.calibration)
+        elif wanted != "B":
+            self._measure()
+        self.figures["command"] = self.command
+        gate = None if self.found is None or self.found.fidelity is None else self.found.fidelity
+        if gate is not None and gate.failure is not None:
+            return f"part A does not predict the engine, so no policy is scored: {gate.failure}"
+        if wanted in ("B", "ALL"):
+            self._simulate()
+        return self._confirm() if wanted in ("C", "ALL") else None
+
+    def page(self) -> str:
+        """Return the report."""
+        from tuner.bench.policy_engine_report import again, page_of
+
+        return page_of([*self.sections, again(self.command)], self.report)
+
+    def _measure(self) -> None:
+        from tuner.bench.policy_engine_report import part_a
+        from tuner.cli.bench_policy_engine import calibrate
+
+        self.found, self.parts = calibrate(self.output, self.loaded.options())
+        self.sections.append(part_a(self.found))
+        self.figures |= self.found.to_dict()
+
+    def _simulate(self) -> None:
+        from tuner.bench.policy import bench_policy, num_runs
+        from tuner.bench.policy_report import report_of
+
+        measured = None if self.found is None else self.found.measured.calibration
+        options = replace(self.options, measured=measured)
+        with Progressing.on(self.output.console, "Playing") as progress:
+            counted = progress.counting(num_runs(options))
+            result = bench_policy(options, self.arrivals, counted)
+        _print(self.output, result)
+        self.report = report_of(result)
+        self.figures |= {**result.to_dict(), "command": self.command}
+
+    def _confirm(self) -> str | None:
+        from tuner.bench.policy_engine_report import part_c
+        from tuner.cli.bench_policy_engine import confirm
+
+        assert self.found is not None
+        confirmation = confirm(self.output, self.loaded.options(), self.found, self.parts)
+        self.sections.append(part_c(confirmation))
+        self.figures["confirmation"] = confirmation.to_dict()
+        self.output.console.print(
+            f"Again: {self.command}", markup=False, highlight=False, soft_wrap=True
+        )
+        return confirmation.failure
+
+
+def _command(part: str, options: PolicyBenchOptions, loaded: _Loaded) -> str:
+    """Return the command line that gives the figures again."""
+    words = ["spectuner bench policy --part", part.lower() if part == "ALL" else part]
+    if part in ("B", "ALL"):
+        words += ["--seeds", str(options.seeds), "--profile", options.profile]
+        words += ["--workloads", options.workloads, "--windows", str(options.windows)]
+        words += ["--off-tax", f"{options.off_tax_ratio:g}"]
+        words += [] if options.trace is None else ["--trace", str(options.trace)]
+    if part != "B":
+        words += ["--model", loaded.model, "--draft", loaded.draft]
+    if part in ("C", "ALL"):
+        words += ["--seconds", f"{loaded.seconds:g}"]
+    if options.calibration is not None:
+        words += ["--calibration", str(options.calibration)]
+    return " ".join(words)
+
+
+def _print(output: Output, result: PolicyBench) -> None:
+    pairs = {pair.peer: pair for pair in result.table.pairs}
+    rows = table(
+        ["policy", "% of oracle", "95 %", "below off", "recovery", "switches", "ours less it"]
+    )
+    for row in result.table.rows:
+        pair = pairs.get(row.policy)
+        rows.add_row(
+            row.policy,
+            f"{100 * row.oracle_share:.2f}",
+            f"{100 * row.oracle_share_low:.1f} to {100 * row.oracle_share_high:.1f}",
+            f"{row.harm_share:.2%}",
+            "-" if row.recovery_windows is None else f"{row.recovery_windows:.0f}",
+            f"{row.switches_per_window:.2f}",
+            "" if pair is None else f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}",
+        )
+    output.show("Goodput in share of the per-route oracle", rows)
+    for line in (*result.lines(), f"Again: {result.command}"):
+        output.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"--html {path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""The demo: starts engine and service, plays a product's traffic, sums up what happened."""

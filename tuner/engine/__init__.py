@@ -1,0 +1,1 @@
+"""The bundled speculative decoding engine: its own process, knows nothing of the service."""

@@ -1,0 +1,1 @@
+"""One file per drafting method, all under the contract in `base.py`."""

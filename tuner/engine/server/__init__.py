@@ -1,0 +1,1 @@
+"""The engine over HTTP: OpenAI's API, the spec endpoints, metrics."""

@@ -1,0 +1,221 @@
+"""From an HTTP request to an `EngineRequest`: body, headers, sampling, Setting, room."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel
+
+from collectors.errors import InvalidRecord
+from collectors.records import Setting
+from tuner.engine.capabilities import Capabilities
+from tuner.engine.errors import BodyTooLarge, ContextTooLong, InvalidRequest, UnknownModel
+from tuner.engine.grammar import Grammar
+from tuner.engine.request import EngineRequest, SamplingParams
+from tuner.engine.server.formats import wanted_grammar
+from tuner.engine.server.parts import EngineParts
+from tuner.engine.server.schemas import ChatBody, CompletionBody, GenerationBody, read_body
+
+MAX_BODY_BYTES = 8 * 2**20
+OPENAI_COMPLETION_TOKENS = 16
+
+ROUTE_HEADER = "x-spectuner-route"
+SHADOW_HEADER = "x-spectuner-shadow"
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+async def raw_body(request: Request) -> bytes:
+    """Read the whole body.
+
+    Raises:
+        BodyTooLarge: it is longer than `MAX_BODY_BYTES`.
+    """
+    chunks: list[bytes] = []
+    num_bytes = 0
+    async for chunk in request.stream():
+        num_bytes += len(chunk)
+        if num_bytes > MAX_BODY_BYTES:
+            raise BodyTooLarge(f"the body is longer than {MAX_BODY_BYTES} bytes; send less")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def parsed_body(request: Request, kind: type[Body]) -> Body:
+    """Read and check a JSON body."""
+    return read_body(kind, await raw_body(request))
+
+
+async def completion_request(
+    http: Request, body: CompletionBody, parts: EngineParts
+) -> EngineRequest:
+    """Build the engine's request for POST /v1/completions.
+
+    Raises:
+        InvalidRequest: a value that cannot be served.
+        UnknownModel: another model is served.
+    """
+    if isinstance(body.prompt, str):
+        prompt_ids = await asyncio.to_thread(parts.prompts.encode, body.prompt)
+    else:
+        _require_in_vocabulary("prompt", body.prompt, parts.capabilities)
+        prompt_ids = tuple(body.prompt)
+    if not prompt_ids:
+        raise InvalidRequest("prompt is empty; send at least one token", param="prompt")
+    room = _room(prompt_ids, parts.capabilities, "prompt")
+    asked = body.max_tokens
+    max_tokens = min(OPENAI_COMPLETION_TOKENS, room) if asked is None else asked
+    _require_room(len(prompt_ids), max_tokens, parts.capabilities, "max_tokens")
+    sampling = _sampling(body, max_tokens, body.num_logprobs, parts.capabilities)
+    return await _engine_request(http, body, prompt_ids, sampling, parts)
+
+
+async def chat_request(http: Request, body: ChatBody, parts: EngineParts) -> EngineRequest:
+    """Build the engine's request for POST /v1/chat/completions.
+
+    Raises:
+        InvalidRequest: a value that cannot be served.
+        UnknownModel: another model is served.
+    """
+    messages = [_template_message(entry.role, entry.content) for entry in body.messages]
+    prompt_ids = await asyncio.to_thread(parts.prompts.encode_chat, messages)
+    if not prompt_ids:
+        raise InvalidRequest("messages make an empty prompt; add content", param="messages")
+    room = _room(prompt_ids, parts.capabilities, "messages")
+    param = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    asked = body.max_completion_tokens or body.max_tokens
+    max_tokens = room if asked is None else asked
+    _require_room(len(prompt_ids), max_tokens, parts.capabilities, param)
+    sampling = _sampling(body, max_tokens, body.num_logprobs, parts.capabilities)
+    return await _engine_request(http, body, prompt_ids, sampling, parts)
+
+
+def _template_message(role: str, content: str) -> dict[str, str]:
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+async def _engine_request(
+    http: Request,
+    body: GenerationBody,
+    prompt_ids: tuple[int, ...],
+    sampling: SamplingParams,
+    parts: EngineParts,
+) -> EngineRequest:
+    if body.model not in (None, parts.capabilities.model):
+        raise UnknownModel(
+            f"model {body.model!r} is not served here; use {parts.capabilities.model!r}",
+            param="model",
+        )
+    grammar = await _grammar(body, parts)
+    return EngineRequest(
+        request_id=http.state.request_id,
+        prompt_ids=prompt_ids,
+        sampling=sampling if grammar is None else replace(sampling, grammar=grammar),
+        route=parts.plan.route_of(http.headers.get(ROUTE_HEADER)),
+        is_shadow=_is_shadow(http.headers.get(SHADOW_HEADER)),
+        setting=_own_setting(body, parts.capabilities),
+        arrived_s=time.monotonic(),
+    )
+
+
+async def _grammar(body: GenerationBody, parts: EngineParts) -> Grammar | None:
+    wanted = wanted_grammar(body.response_format, body.structured_outputs)
+    if wanted is None:
+        return None
+    param, source = wanted
+    return await asyncio.wrap_future(parts.grammars.compile(source, param=param))
+
+
+def _is_shadow(header: str | None) -> bool:
+    if header not in (None, "0", "1"):
+        raise InvalidRequest(f"header {SHADOW_HEADER} must be 0 or 1, got {header!r}")
+    return header == "1"
+
+
+def _own_setting(body: GenerationBody, capabilities: Capabilities) -> Setting | None:
+    if body.speculation is None:
+        return None
+    try:
+        setting = Setting.from_dict(body.speculation)
+    except InvalidRecord as error:
+        raise InvalidRequest(f"speculation: {error}", param="speculation") from error
+    reason = capabilities.refusal_reason(setting)
+    if reason is not None:
+        raise InvalidRequest(f"speculation: {reason}", param="speculation")
+    return setting
+
+
+def _sampling(
+    body: GenerationBody, max_tokens: int, num_logprobs: int | None, capabilities: Capabilities
+) -> SamplingParams:
+    min_tokens = body.min_tokens or 0
+    if min_tokens > max_tokens:
+        raise InvalidRequest(
+            f"min_tokens {min_tokens} is above max_tokens {max_tokens}; lower it",
+            param="min_tokens",
+        )
+    bias = {int(token): value for token, value in (body.logit_bias or {}).items()}
+    stop_ids = body.stop_token_ids or []
+    _require_in_vocabulary("logit_bias", bias, capabilities)
+    _require_in_vocabulary("stop_token_ids", stop_ids, capabilities)
+    return SamplingParams(
+        temperature=_or(body.temperature, 1.0),
+        top_k=max(0, min(_or(body.top_k, 0), capabilities.vocab_size)),
+        top_p=_or(body.top_p, 1.0),
+        min_p=_or(body.min_p, 0.0),
+        repetition_penalty=_or(body.repetition_penalty, 1.0),
+        presence_penalty=_or(body.presence_penalty, 0.0),
+        frequency_penalty=_or(body.frequency_penalty, 0.0),
+        logit_bias=bias,
+        min_tokens=min_tokens,
+        max_tokens=max_tokens,
+        stop=tuple(body.stop or ()),
+        stop_token_ids=tuple(stop_ids),
+        ignore_eos=bool(body.ignore_eos),
+        seed=body.seed,
+        logprobs=num_logprobs,
+    )
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _or(value: Number | None, default: Number) -> Number:
+    return default if value is None else value
+
+
+def _require_in_vocabulary(
+    param: str, token_ids: list[int] | dict[int, float], capabilities: Capabilities
+) -> None:
+    for token in token_ids:
+        if not 0 <= token < capabilities.vocab_size:
+            raise InvalidRequest(
+                f"{param}: token id {token} is not in 0 to {capabilities.vocab_size - 1}",
+                param=param,
+            )
+
+
+def _room(prompt_ids: tuple[int, ...], capabilities: Capabilities, param: str) -> int:
+    room = capabilities.max_context_tokens - len(prompt_ids)
+    if room < 1:
+        raise ContextTooLong(
+            f"the prompt has {len(prompt_ids)} tokens and the context holds "
+            f"{capabilities.max_context_tokens}, answer included; shorten the prompt",
+            param=param,
+        )
+    return room
+
+
+def _require_room(
+    prompt_tokens: int, max_tokens: int, capabilities: Capabilities, param: str
+) -> None:
+    if prompt_tokens + max_tokens > capabilities.max_context_tokens:
+        raise ContextTooLong(
+            f"{prompt_tokens} prompt tokens and {param} {max_tokens} exceed the context of "
+            f"{capabilities.max_context_tokens} tokens; lower {param} or shorten the prompt",
+            param=param,
+        )

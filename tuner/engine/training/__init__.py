@@ -1,0 +1,1 @@
+"""Trains the bundled target's draft model: prompts, answers, distillation, measurement."""

@@ -1,0 +1,54 @@
+"""What was done by whom, and what was refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tuner.store.schema import AuditRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One act.
+
+    Attributes:
+        at: when.
+        who: token name, or where somebody without a token came from.
+        action: such as ``approve`` or ``sign_in``.
+        target: what it was done to, such as ``recommendation 12``.
+        outcome: ``done`` or ``refused``.
+        detail: one line.
+    """
+
+    at: datetime
+    who: str
+    action: str
+    target: str
+    outcome: str
+    detail: str = ""
+
+
+def add(session: Session, entry: AuditEntry) -> None:
+    """Append an entry."""
+    session.add(AuditRow(**{name: getattr(entry, name) for name in entry.__slots__}))
+    session.flush()
+
+
+def listed(session: Session, limit: int = 500) -> tuple[AuditEntry, ...]:
+    """Return entries, newest first."""
+    rows = session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(limit))
+    return tuple(
+        AuditEntry(
+            at=row.at,
+            who=row.who,
+            action=row.action,
+            target=row.target,
+            outcome=row.outcome,
+            detail=row.detail,
+        )
+        for row in rows
+    )

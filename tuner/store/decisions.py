@@ -1,0 +1,196 @@
+"""Which Setting was in force where, and how likely it was to be: the log of decisions.
+
+Rows of one moment are one decision, in force until the next one. A place without a row of its own
+has what the row without route and load level says.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from collectors.records import LoadLevel, Plan, PlanEntry, Setting, load_level_named
+from collectors.records.parsing import items, number, text
+from policy.off_policy import Chance, Place
+from tuner.store import arms
+from tuner.store.schema import DecisionRow
+from tuner.store.statements import changed_rows, insert_rows, lock_by_name
+
+ANYWHERE: Place = ("", LoadLevel(low=0, high=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A plan that came into force.
+
+    Attributes:
+        engine: engine name.
+        at_s: since when, Unix seconds.
+        plan: the plan.
+        policy_version: program and options that decided or advised.
+        who: token name of an operator, or the name of a job.
+        arms: the Settings there were to choose from.
+        chances: where arms were drawn; everywhere else the plan's was sure.
+    """
+
+    engine: str
+    at_s: float
+    plan: Plan
+    policy_version: str
+    who: str
+    arms: tuple[Setting, ...]
+    chances: tuple[Chance, ...] = ()
+
+    def chance_at(self, place: Place) -> Chance:
+        """Return how likely each arm was at a place."""
+        for chance in self.chances:
+            if (chance.route, chance.load) == place:
+                return chance
+        return Chance.certain(place, self.plan.setting_for(*place), self.arms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionLog:
+    """Decisions in the order of time."""
+
+    decisions: tuple[Decision, ...]
+
+    def throughout(self, start_s: float, end_s: float) -> Decision | None:
+        """Return the decision in force in [start_s, end_s); None where it changed meanwhile."""
+        starts = [decision.at_s for decision in self.decisions]
+        first, last = bisect_right(starts, start_s), bisect_left(starts, end_s)
+        return self.decisions[first - 1] if first and first == last else None
+
+
+def note(session: Session, decision: Decision) -> bool:
+    """Log a decision; False where the newest one logged brought the same plan, drawn as surely."""
+    lock_by_name(session, f"decisions {decision.engine}")
+    newest = session.execute(
+        select(DecisionRow.at_s, DecisionRow.plan_digest)
+        .where(DecisionRow.engine == decision.engine)
+        .order_by(DecisionRow.at_s.desc())
+        .limit(1)
+    ).first()
+    if newest is not None:
+        is_same = newest.plan_digest == decision.plan.digest and not decision.chances
+        if is_same or newest.at_s >= decision.at_s:
+            return False
+    places = _places(decision)
+    chances = [decision.chance_at(place) for place in places]
+    sure = Chance.certain(ANYWHERE, decision.plan.default, decision.arms)
+    keys = arms.remember(session, {arm for one in (*chances, sure) for arm, _ in one.arms})
+    rows = [
+        _row(decision, place, decision.plan.setting_for(*place), chance, keys)
+        for place, chance in zip(places, chances, strict=True)
+    ]
+    elsewhere = _row(decision, ANYWHERE, decision.plan.default, sure, keys)
+    insert_rows(session, DecisionRow, [*rows, {**elsewhere, "load": ""}])
+    return True
+
+
+def log_of(session: Session, engine: str, start_s: float, end_s: float) -> DecisionLog:
+    """Return the decisions in force between two moments, Unix seconds."""
+    before = session.scalars(
+        select(func.max(DecisionRow.at_s)).where(
+            DecisionRow.engine == engine, DecisionRow.at_s <= start_s
+        )
+    ).one()
+    rows = session.scalars(
+        select(DecisionRow)
+        .where(
+            DecisionRow.engine == engine,
+            DecisionRow.at_s >= (start_s if before is None else before),
+            DecisionRow.at_s <= end_s,
+        )
+        .order_by(DecisionRow.at_s, DecisionRow.id)
+    ).all()
+    settings = arms.by_key(session)
+    moments = sorted({row.at_s for row in rows})
+    return DecisionLog(
+        decisions=tuple(
+            _decision([row for row in rows if row.at_s == moment], settings) for moment in moments
+        )
+    )
+
+
+def delete_before(session: Session, engine: str, oldest_s: float) -> int:
+    """Delete decisions that were replaced before a moment; return how many rows."""
+    in_force = session.scalars(
+        select(func.max(DecisionRow.at_s)).where(
+            DecisionRow.engine == engine, DecisionRow.at_s <= oldest_s
+        )
+    ).one()
+    if in_force is None:
+        return 0
+    return changed_rows(
+        session,
+        delete(DecisionRow).where(DecisionRow.engine == engine, DecisionRow.at_s < in_force),
+    )
+
+
+def _places(decision: Decision) -> Sequence[Place]:
+    named = [(entry.route, entry.load) for entry in decision.plan.entries]
+    return list(dict.fromkeys([*named, *((c.route, c.load) for c in decision.chances)]))
+
+
+def _row(
+    decision: Decision,
+    place: Place,
+    setting: Setting,
+    chance: Chance,
+    keys: Mapping[Setting, str],
+) -> dict[str, object]:
+    return {
+        "engine": decision.engine,
+        "at_s": decision.at_s,
+        "plan_digest": decision.plan.digest,
+        "policy_version": decision.policy_version,
+        "who": decision.who,
+        "route": place[0],
+        "load": place[1].label,
+        "setting": keys[setting],
+        "propensity": chance.of(setting),
+        "arms": [[keys[arm], share] for arm, share in chance.arms],
+    }
+
+
+def _decision(rows: Sequence[DecisionRow], settings: Mapping[str, Setting]) -> Decision:
+    own = [row for row in rows if row.route]
+    rest = next(row for row in rows if not row.route)
+    return Decision(
+        engine=rest.engine,
+        at_s=rest.at_s,
+        plan=Plan(
+            default=settings[rest.setting],
+            entries=tuple(
+                PlanEntry(
+                    route=row.route,
+                    load=load_level_named(row.load),
+                    setting=settings[row.setting],
+                )
+                for row in own
+            ),
+        ),
+        policy_version=rest.policy_version,
+        who=rest.who,
+        arms=tuple(arm for arm, _ in _arms(rest, settings)),
+        chances=tuple(
+            Chance(route=row.route, load=load_level_named(row.load), arms=_arms(row, settings))
+            for row in own
+        ),
+    )
+
+
+def _arms(row: DecisionRow, settings: Mapping[str, Setting]) -> tuple[tuple[Setting, float], ...]:
+    pairs: Iterable[object] = row.arms if isinstance(row.arms, list) else ()
+    return tuple(_arm(pair, settings) for pair in pairs)
+
+
+def _arm(pair: object, settings: Mapping[str, Setting]) -> tuple[Setting, float]:
+    key, share = items({"arm": pair}, "arm")
+    named = {"key": key, "share": share}
+    return settings[text(named, "key")], number(named, "share")

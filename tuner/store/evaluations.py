@@ -1,0 +1,80 @@
+"""Verdicts on pinned configurations: what must be there before a Setting is approved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from collectors.records.parsing import items
+from tuner.store.coding import texts
+from tuner.store.schema import EvaluationRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The verdict on one configuration.
+
+    Attributes:
+        id: number; 0 before it is stored.
+        digest: the pinned configuration.
+        at: when it was given.
+        is_passing: whether the configuration may be put into force.
+        reasons: sentences behind the verdict.
+        divergence: number of the divergence report; None where there was none.
+        replay: number of the replay; None where there was none.
+    """
+
+    id: int = 0
+    digest: str
+    at: datetime
+    is_passing: bool
+    reasons: tuple[str, ...]
+    divergence: int | None
+    replay: int | None
+
+
+def add(session: Session, evaluation: Evaluation) -> int:
+    """Store a verdict on a configuration that is in ``pinned`` already; return its number."""
+    row = EvaluationRow(
+        digest=evaluation.digest,
+        at=evaluation.at,
+        is_passing=evaluation.is_passing,
+        reasons=list(evaluation.reasons),
+        divergence=evaluation.divergence,
+        replay=evaluation.replay,
+    )
+    session.add(row)
+    session.flush()
+    return row.id
+
+
+def latest(session: Session, digest: str) -> Evaluation | None:
+    """Return the newest verdict on a configuration; None where there is none."""
+    row = session.scalars(
+        select(EvaluationRow)
+        .where(EvaluationRow.digest == digest)
+        .order_by(EvaluationRow.id.desc())
+        .limit(1)
+    ).first()
+    return None if row is None else _evaluation(row)
+
+
+def listed(session: Session, limit: int = 200) -> tuple[Evaluation, ...]:
+    """Return verdicts, newest first."""
+    rows = session.scalars(select(EvaluationRow).order_by(EvaluationRow.id.desc()).limit(limit))
+    return tuple(_evaluation(row) for row in rows)
+
+
+def _evaluation(row: EvaluationRow) -> Evaluation:
+    return Evaluation(
+        id=row.id,
+        digest=row.digest,
+        at=row.at,
+        is_passing=row.is_passing,
+        reasons=texts(items({"reasons": row.reasons}, "reasons")),
+        divergence=row.divergence,
+        replay=row.replay,
+    )
