@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from collectors.errors import InvalidRecord
 from collectors.lookup_suffix import SuffixIndex, SuffixStore
+from tests.fixtures.work import lines_run
 
 SPREAD, LEAST_PROB = 4.0, 0.1
 TOKENS = st.lists(st.integers(0, 3), max_size=32)
@@ -97,16 +97,18 @@ def test_an_impossible_measure_is_refused_by_name(spread: float, least_prob: flo
         SuffixIndex(spread, least_prob)
 
 
-def test_the_cost_of_a_token_does_not_grow_with_the_sequence() -> None:
-    def seconds(length: int) -> float:
+def test_the_work_of_a_token_does_not_grow_with_the_sequence() -> None:
+    def lines(length: int) -> int:
         index = indexed(([*range(200), 7, 7] * (1 + length // 200))[:length])
-        started = time.thread_time()
-        for token in range(600):
-            index.extend([token % 200])
-            index.propose(8)
-        return time.thread_time() - started
 
-    assert seconds(100_000) < 5 * seconds(4_000)
+        def go_on() -> None:
+            for token in range(600):
+                index.extend([token % 200])
+                index.propose(8)
+
+        return lines_run(go_on)
+
+    assert lines(40_000) < 1.5 * lines(4_000)
 
 
 def test_past_outputs_of_the_route_continue_what_the_sequence_has_never_seen() -> None:

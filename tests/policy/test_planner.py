@@ -1,9 +1,8 @@
-"""The search against every plan there is, and its time."""
+"""The search against every plan there is, and its work."""
 
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +20,7 @@ from policy.scenes import lone_batch, shared_batch, step_bounds
 from policy.statistics import Ints
 from policy.types import StepCost
 from policy.verdicts import Case
+from tests.fixtures.work import lines_run
 from tests.policy.worlds import (
     END_S,
     draft,
@@ -244,21 +244,20 @@ def test_plain_decoding_keeps_its_measured_time_where_routes_share_steps() -> No
     assert step_seconds(batch, np.array([0]), all_off(batch))[0] == pytest.approx(0.03)
 
 
-def test_a_decision_for_fifty_routes_stays_in_the_control_loop() -> None:
-    """5 ms at p99 on a free core; tripled here, since tests share theirs."""
+def test_a_decision_for_fifty_routes_takes_few_lines() -> None:
+    """5 ms at p99 in `spectuner bench policy`; what keeps it there is counted here."""
     arms = (*ARMS, draft(3), draft(5), lookup(2), lookup(4), lookup(10))
     case = case_of(7, 50, LEVELS, arms)
     lone = lone_batch(case.knowledge, case.mixes, case.routes)
     batch = shared(case)
     assert lone is not None
     assert len(batch.arms) == 12
-    times = []
-    for _ in range(40):
-        started = time.thread_time()
+
+    def decide() -> None:
         best_plan(lone, all_off(lone))
         best_plan(batch, all_off(batch))
-        times.append(time.thread_time() - started)
-    assert np.median(times) < 0.015
+
+    assert lines_run(decide) < 10_000
 
 
 def test_what_has_no_cost_is_never_planned() -> None:
