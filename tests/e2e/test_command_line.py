@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_demo import Demo, running, tiny, wait_for
+from tests.e2e.test_demo import PATIENCE_S, Demo, running, tiny, wait_for
 from tests.tuner.cli.running import ran
 
 __all__ = ["tiny"]
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def demo(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     with running(tiny, tmp_path_factory.mktemp("demo"), "--no-approve") as demo:
-        wait_for(lambda: "Exploration" in demo.output, 120, demo)
+        wait_for(lambda: "Exploration" in demo.output, demo)
         yield demo
         demo.process.terminate()
-        demo.process.wait(120)
+        demo.process.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module", autouse=True)

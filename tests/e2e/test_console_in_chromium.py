@@ -34,7 +34,7 @@ from tuner.store import migrating, open_store, recommendations
 ENGINE = "bundled"
 ROUTE = "code_edit"
 LOOKUP = Setting(method=Method.PROMPT_LOOKUP, k=3, lookup_min=1, lookup_max=3)
-START_S = 90
+START_S = 600
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -253,7 +253,7 @@ def process(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield started
             started.send_signal(signal.SIGTERM)
-            assert started.wait(timeout=120) == 0
+            assert started.wait(timeout=START_S) == 0
         finally:
             started.kill()
             started.wait()

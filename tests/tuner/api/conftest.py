@@ -52,7 +52,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         yield start
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared(templates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A console with a full store for tests that change nothing."""
     folder = tmp_path_factory.mktemp("shared")

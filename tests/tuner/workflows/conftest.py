@@ -29,7 +29,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("tiny") / "tiny")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def long_engine(tiny_model: Path) -> Iterator[RunningEngine]:
     with running_engine(tiny_settings(tiny_model)) as running:
         yield running
