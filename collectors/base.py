@@ -25,6 +25,7 @@ from collectors.records.parsing import (
     member,
     require,
     text,
+    truth,
 )
 
 
@@ -75,6 +76,7 @@ class MethodCapability:
         method: the method.
         max_k: longest draft it can make, in tokens.
         max_tree_nodes: draft tokens of a tree at most; 0 where it drafts chains only.
+        can_adapt: True where the engine can end its drafts where they no longer pay.
         drafter: id of its weights; empty where it has none.
         drafter_hash: sha256 over them; empty likewise.
     """
@@ -82,6 +84,7 @@ class MethodCapability:
     method: Method
     max_k: int
     max_tree_nodes: int = 0
+    can_adapt: bool = False
     drafter: str = ""
     drafter_hash: str = ""
 
@@ -128,6 +131,8 @@ class Capabilities:
         largest = max(one.max_tree_nodes for one in found)
         if setting.tree_nodes > largest:
             return f"a tree of {setting.tree_nodes} is beyond {largest}, the most it drafts"
+        if setting.is_adaptive and not any(one.can_adapt for one in found):
+            return f"engine {self.engine} has no adaptive mode for {setting.method}; fix its k"
         drafters = [one.drafter for one in found]
         if setting.drafter and setting.drafter not in drafters:
             return f"drafter {setting.drafter!r} is not loaded; loaded: {', '.join(drafters)!r}"
@@ -203,6 +208,7 @@ def _method(data: JsonObject) -> MethodCapability:
         method=member(Method, text(data, "method"), "method"),
         max_k=integer(data, "max_k"),
         max_tree_nodes=integer(data, "max_tree_nodes", 0),
+        can_adapt=truth(data, "can_adapt"),
         drafter=text(data, "drafter", ""),
         drafter_hash=text(data, "drafter_hash", ""),
     )

@@ -38,10 +38,16 @@ class Guess(NamedTuple):
     Attributes:
         score: tokens of it that are expected to be right.
         token_ids: the continuation.
+        chances: of each token, that it follows the ones before it.
     """
 
     score: float
     token_ids: list[int]
+    chances: list[float]
+
+    def cut(self, k: int) -> Guess:
+        """Return its first k tokens."""
+        return self._replace(token_ids=self.token_ids[:k], chances=self.chances[:k])
 
 
 class SuffixText:
@@ -83,7 +89,7 @@ class SuffixText:
             least_prob: a token whose path is less probable is not drafted.
         """
         matches = self._matches(context)
-        best = Guess(0.0, [])
+        best = Guess(0.0, [], [])
         for length in sorted({length for length, _ in matches}, reverse=True):
             limit = min(MAX_DRAFT_LENGTH, int(spread * length))
             if limit <= best.score:
@@ -122,6 +128,7 @@ class SuffixText:
         """
         ids = self._ids
         token_ids: list[int] = []
+        chances: list[float] = []
         prob, score = 1.0, 0.0
         while len(token_ids) < limit:
             votes: dict[int, list[int]] = {}
@@ -130,13 +137,15 @@ class SuffixText:
                 token = ids[place] if place < len(ids) else token_ids[place - len(ids)]
                 votes.setdefault(token, []).append(start)
             token, chosen = max(votes.items(), key=lambda vote: len(vote[1]))
-            prob *= len(chosen) / len(starts)
+            chance = len(chosen) / len(starts)
+            prob *= chance
             if token == END or prob < least_prob:
                 break
             token_ids.append(token)
+            chances.append(chance)
             score += prob
             starts = chosen
-        return Guess(score, token_ids)
+        return Guess(score, token_ids, chances)
 
 
 class SuffixIndex:
@@ -176,6 +185,10 @@ class SuffixIndex:
         self._own.extend(ids)
 
     def propose(self, k: int, others: Sequence[SuffixText] = ()) -> list[int]:
+        """Return the tokens of `guess`."""
+        return self.guess(k, others).token_ids
+
+    def guess(self, k: int, others: Sequence[SuffixText] = ()) -> Guess:
         """Return up to k tokens of the continuation with the best score; none without a match.
 
         A smaller k only cuts the draft, so that drafts of all lengths can be scored at once.
@@ -188,7 +201,7 @@ class SuffixIndex:
         guesses = [
             text.guess(context, self._spread, self._least_prob) for text in (self._own, *others)
         ]
-        return max(guesses, key=lambda guess: guess.score).token_ids[: max(0, k)]
+        return max(guesses, key=lambda guess: guess.score).cut(max(0, k))
 
 
 class SuffixStore:

@@ -16,7 +16,8 @@ from itertools import chain
 
 import numpy as np
 
-from collectors.records import MAX_DRAFT_LENGTH, Method, Setting
+from collectors.records import MAX_DRAFT_LENGTH, LoadLevel, Method, Setting
+from policy.adaptive import AtLoad, Kind, kind_of, tally_at
 from policy.errors import InvalidInput
 from policy.statistics import Floats, beta_intervals, beta_parameters
 from policy.tally import Tally, family_of, impossible_reason, tally_of
@@ -63,6 +64,13 @@ class Posterior:
         """Share of passes in which the method finds a draft."""
         return float(self.reach[0])
 
+    def as_yield(self) -> Posterior:
+        """Return the belief in which a draft that ends early counts as a token not accepted."""
+        weight = self.alpha + self.beta
+        alpha, beta = beta_parameters(self.reach * self.alpha / weight, weight)
+        ones, fill = np.ones_like(self.reach), min(1.0, self.coverage * self.fill)
+        return replace(self, alpha=alpha, beta=beta, reach=ones, fill=fill)
+
     def tokens_per_pass(self) -> Floats:
         """Return mean tokens of a pass for k = 0 to D; [D + 1]."""
         survival = np.cumprod(self.reach * self.alpha / (self.alpha + self.beta))
@@ -86,7 +94,7 @@ class Posterior:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cell:
     route: str
-    family: Setting
+    kind: Kind
     evidence: Evidence
     is_greedy: bool | None
 
@@ -99,7 +107,8 @@ class AcceptanceModel:
         half_life_s: time in which a count loses half its weight, in seconds.
         half_life_by_route: other half-lives, by route.
         as_of_s: moment to which the counts have faded, Unix seconds; None before the first window.
-        cells: counts by route, Setting less k, evidence and sampling.
+        cells: counts by route, Setting less k (of an adaptive one, load level too), evidence and
+            sampling.
         ignored: observations left out, and why.
     """
 
@@ -161,7 +170,7 @@ class AcceptanceModel:
         """Return the time in which a route's counts lose half their weight, in seconds."""
         return self.half_life_by_route.get(route, self.half_life_s)
 
-    def offline(self, route: str, method: Method | Setting) -> Tally:
+    def offline(self, route: str, method: Method | Kind) -> Tally:
         """Return what is known of a method on a route without having served it, weighted."""
         total = Tally()
         for cell in self._cells(_matcher(method), route, None):
@@ -169,30 +178,32 @@ class AcceptanceModel:
                 total = total.plus(self.cells[cell])
         return total
 
-    def depth(self, route: str, method: Method | Setting, *, min_passes: float = 30.0) -> int:
+    def depth(self, route: str, method: Method | Kind, *, min_passes: float = 30.0) -> int:
         """Return how many draft positions a route was asked for in enough passes."""
         asked = self._sum(_matcher(method), route).asked
         return int(np.argmin(np.append(asked >= min_passes, False)))
 
     def evidence(
-        self, route: str, method: Method | Setting, greedy: bool | None = None
+        self, route: str, method: Method | Kind, greedy: bool | None = None
     ) -> tuple[Evidence, ...]:
         """Return the kinds of evidence behind a method, or one Setting's family, on a route."""
         kinds = {cell.evidence for cell in self._cells(_matcher(method), route, greedy)}
         return tuple(kind for kind in Evidence if kind in kinds)
 
-    def posterior(
-        self, route: str, method: Method | Setting, greedy: bool | None = None
-    ) -> Posterior:
+    def posterior(self, route: str, method: Method | Kind, greedy: bool | None = None) -> Posterior:
         """Return the belief about a method, or about one Setting whatever its k, on a route.
 
         Args:
             route: route name.
-            method: a method pools its Settings; a Setting keeps rule, lookup window and drafter.
+            method: a method pools its fixed Settings; a Setting keeps rule, lookup window and
+                drafter; at a load level, what an adaptive one yields there.
             greedy: use only greedy or only sampled rows, with those of unknown kind; None for all.
         """
-        pooled = self._pooled(method, greedy)
-        own = self._sum(_matcher(method), route, greedy)
+        pooled, own = self._pooled(method, greedy), self._known(method, route, greedy)
+        found = self._posterior(own, pooled, greedy)
+        return found.as_yield() if isinstance(method, AtLoad) else found
+
+    def _posterior(self, own: Tally, pooled: Tally, greedy: bool | None) -> Posterior:
         model_mean = _chained_mean(self._pooled(None, greedy))
         method_mean = _shrunk(pooled, model_mean, np.full(MAX_DRAFT_LENGTH, METHOD_STRENGTH))
         strength = np.where(own.asked > 0, ROUTE_STRENGTH, UNSEEN_STRENGTH)
@@ -246,12 +257,12 @@ class AcceptanceModel:
         return Tally().plus(tally, 2.0 ** (-max(0.0, age_s) / self.half_life_of(cell.route)))
 
     def _cells(
-        self, is_method: Callable[[Setting], bool], route: str | None, greedy: bool | None
+        self, is_method: Callable[[Kind], bool], route: str | None, greedy: bool | None
     ) -> list[_Cell]:
         return [
             cell
-            for family, by_route in self._index.items()
-            if is_method(family)
+            for kind, by_route in self._index.items()
+            if is_method(kind)
             for cell in (
                 by_route.get(route, ()) if route is not None else chain(*by_route.values())
             )
@@ -259,30 +270,44 @@ class AcceptanceModel:
         ]
 
     def _sum(
-        self, is_method: Callable[[Setting], bool], route: str | None, greedy: bool | None = None
+        self, is_method: Callable[[Kind], bool], route: str | None, greedy: bool | None = None
     ) -> Tally:
         total = Tally()
         for cell in self._cells(is_method, route, greedy):
             total = total.plus(self.cells[cell])
         return total
 
-    def _pooled(self, method: Method | Setting | None, greedy: bool | None) -> Tally:
+    def _known(self, method: Method | Kind, route: str | None, greedy: bool | None = None) -> Tally:
+        """Sum over a route or all; at a load level, with what the nearest ones stand in for."""
+        if not isinstance(method, AtLoad):
+            return self._sum(_matcher(method), route, greedy)
+        by_load: dict[LoadLevel, Tally] = {}
+        for cell in self._cells(_matcher(method.family), route, greedy):
+            if isinstance(cell.kind, AtLoad):
+                held = by_load.get(cell.kind.load, Tally())
+                by_load[cell.kind.load] = held.plus(self.cells[cell])
+        return tally_at(by_load, method.load)
+
+    def _pooled(self, method: Method | Kind | None, greedy: bool | None) -> Tally:
         """Sum over all routes, of one method or of all; kept, since every route asks for it."""
         key = (method, greedy)
         if key not in self._pools:
-            is_method = _any_draft if method is None else _matcher(method)
-            self._pools[key] = self._sum(is_method, None, greedy)
+            self._pools[key] = (
+                self._sum(_any_draft, None, greedy)
+                if method is None
+                else self._known(method, None, greedy)
+            )
         return self._pools[key]
 
     @cached_property
-    def _pools(self) -> dict[tuple[Method | Setting | None, bool | None], Tally]:
+    def _pools(self) -> dict[tuple[Method | Kind | None, bool | None], Tally]:
         return {}
 
     @cached_property
-    def _index(self) -> dict[Setting, dict[str, list[_Cell]]]:
-        found: dict[Setting, dict[str, list[_Cell]]] = {}
+    def _index(self) -> dict[Kind, dict[str, list[_Cell]]]:
+        found: dict[Kind, dict[str, list[_Cell]]] = {}
         for cell in self.cells:
-            found.setdefault(cell.family, {}).setdefault(cell.route, []).append(cell)
+            found.setdefault(cell.kind, {}).setdefault(cell.route, []).append(cell)
         return found
 
 
@@ -305,7 +330,7 @@ def _window_tallies(observations: Iterable[Observation]) -> dict[_Cell, Tally]:
 def _cell_of(observation: Observation) -> _Cell:
     return _Cell(
         route=observation.route,
-        family=family_of(observation.setting),
+        kind=kind_of(observation.setting, observation.load),
         evidence=observation.evidence,
         is_greedy=observation.is_greedy,
     )
@@ -315,15 +340,18 @@ def _cap(tally: Tally) -> float:
     return min(1.0, WINDOW_CAP_PASSES / tally.passes) if tally.passes else 1.0
 
 
-def _matcher(method: Method | Setting) -> Callable[[Setting], bool]:
-    if isinstance(method, Setting):
-        family = family_of(method)
-        return lambda setting: setting == family
-    return lambda setting: setting.method is method
+def _matcher(method: Method | Kind) -> Callable[[Kind], bool]:
+    """Return what tells the counts of a method or a Setting; adaptive ones belong to no method."""
+    if isinstance(method, AtLoad):
+        return lambda kind: kind == method
+    if isinstance(method, Method):
+        return lambda kind: isinstance(kind, Setting) and kind.method is method
+    family = family_of(method)
+    return lambda kind: (kind.family if isinstance(kind, AtLoad) else kind) == family
 
 
-def _any_draft(setting: Setting) -> bool:
-    return setting.method is not Method.OFF
+def _any_draft(kind: Kind) -> bool:
+    return isinstance(kind, Setting) and kind.method is not Method.OFF
 
 
 def _chained_mean(tally: Tally) -> Floats:

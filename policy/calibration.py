@@ -14,28 +14,12 @@ from itertools import pairwise
 from typing import TypeVar
 
 from collectors.records import DecodeStep, Method
+from policy.timings import CatchUp
 from policy.types import DraftObservation, StepCost, Window
 
 MOST_OVER_MEDIAN = 2.0
 _Cost = TypeVar("_Cost", StepCost, DraftObservation)
 _Shape = TypeVar("_Shape", tuple[int, int, int], tuple[Method, int, int])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatchUp:
-    """First draft rounds of requests: the drafter reads the whole prompt.
-
-    Attributes:
-        method: drafting method.
-        context_tokens: tokens read, over all rows that drafted.
-        rounds: rounds counted.
-        total_s: their summed seconds.
-    """
-
-    method: Method
-    context_tokens: int
-    rounds: int
-    total_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +60,7 @@ class CalibratedCosts:
             end_s=at_s,
             step_costs=self.steps,
             draft_costs=self.drafts,
+            catch_ups=self.catch_ups,
             is_calibration=True,
         )
 

@@ -57,6 +57,7 @@ class _State:
     )
     in_force: dict[tuple[str, LoadLevel], Setting] = field(default_factory=dict)
     last: dict[str, Setting] = field(default_factory=dict)
+    running: dict[str, Setting] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
 
 
@@ -125,7 +126,9 @@ class Controller:
         for batch in self._batches(knowledge, mix):
             belief = Belief(self._state.learner.regimes, knowledge, batch)
             bounds = None if mix.is_lone else step_bounds(knowledge, mix)
-            found = Weighing(batch, belief, self._generator, self._options, bounds)
+            running = self._state.running
+            charge = self._state.learner.switching.charge(batch, running, mix.context_tokens)
+            found = Weighing(batch, belief, self._generator, self._options, bounds, charge)
             plan, tried = self._settled(found, batch, now_s)
             goodputs.append(found.goodput(plan))
             for route, name in enumerate(batch.routes[0]):
@@ -134,6 +137,7 @@ class Controller:
                     exploring.add(name)
         for name in mix.rows_by_route:
             settings.setdefault(name, OFF)
+        self._state.running |= settings
         changed, self._state.changed = frozenset(self._state.changed), set()
         return Decision(
             settings=settings,
@@ -175,7 +179,7 @@ class Controller:
         best = found.improved(current, frozen)
         if not found.is_safe(best):
             if found.is_worth_risking(best) and self._tokens.may_risk:
-                self._tokens.risk(found.least_goodput())
+                self._tokens.risk(found.least_goodput(best))
             else:
                 best = found.safest([current])
         self._put_in_force(batch, best, now_s)
@@ -189,7 +193,7 @@ class Controller:
             return best, set()
         self._tokens.spend(rows)
         if is_risky:
-            self._tokens.risk(found.least_goodput())
+            self._tokens.risk(found.least_goodput(tried))
         trying = {int(route) for route in np.flatnonzero(tried != best)}
         for route in trying:
             self._tries.spend(names[route], load, now_s)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from collectors.records import Method
+from policy.adaptive import AdaptiveRounds
 from policy.errors import InvalidInput
 from policy.smoother import LEAST_ERROR, REACH_OCTAVES, DraftSmoother, Reach, StepSmoother
 from policy.statistics import Floats, Ints
@@ -52,6 +53,7 @@ class CostModel:
         ignored: costs left out, and why.
         calibrated_steps: step times of an idle engine, used where traffic has measured nothing.
         calibrated_drafts: draft round times, likewise.
+        adaptive_rounds: draft rounds of adaptive Settings and how deep they went.
     """
 
     half_life_s: float
@@ -61,6 +63,7 @@ class CostModel:
     ignored: tuple[str, ...]
     calibrated_steps: Mapping[Shape, Timing] = field(default_factory=dict)
     calibrated_drafts: Mapping[DraftShape, Timing] = field(default_factory=dict)
+    adaptive_rounds: AdaptiveRounds = field(default_factory=AdaptiveRounds)
 
     @classmethod
     def empty(cls, half_life_s: float = 86_400.0) -> CostModel:
@@ -100,7 +103,14 @@ class CostModel:
         for draft_shape, timing in new_drafts.items():
             add(drafts, draft_shape, timing, fresh)
         ignored = (*self.ignored, *_reasons(window))
-        return replace(self, as_of_s=as_of_s, steps=steps, drafts=drafts, ignored=ignored)
+        return replace(
+            self,
+            as_of_s=as_of_s,
+            steps=steps,
+            drafts=drafts,
+            ignored=ignored,
+            adaptive_rounds=self.adaptive_rounds.updated(window, faded, fresh),
+        )
 
     def measured(self, rows: float, positions: float, context_tokens: float) -> Timing | None:
         """Return the timing of a shape that was measured often enough; None otherwise."""

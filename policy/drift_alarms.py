@@ -36,6 +36,11 @@ class AlarmKind(StrEnum):
         return self in (AlarmKind.COUNTER_FAULT, AlarmKind.LOOP)
 
     @property
+    def is_change(self) -> bool:
+        """True where it tells of a change, so that the next one is another change."""
+        return self in (AlarmKind.DECAY, AlarmKind.RISE, AlarmKind.MIX_CHANGE)
+
+    @property
     def lifetime_s(self) -> float:
         """Seconds after it was last seen from which an alarm is over."""
         return 600.0 if self.stops_decisions else 86_400.0

@@ -85,6 +85,10 @@ class Stage:
         without[route] = base[route]
         return without if self.is_known(without) else None
 
+    def drawn_goodput(self, choice: Ints) -> Floats:
+        """Return the goodput of a plan by draw; [N]."""
+        return np.asarray(self._drawn(choice).sum(axis=1))
+
     def joint_gain(self, plan: Ints, base: Ints) -> Interval:
         """Return what a plan gains over another, as a share of the other's goodput."""
         return self._gain(plan, base, None)
@@ -103,7 +107,7 @@ class Stage:
         mean = (float(new.goodput[0]) - float(old.goodput[0])) / unit
         drawn, drawn_old = self._drawn(plan), self._drawn(base)
         drawn_unit = drawn_old.sum(axis=1) if route is None else drawn_old[:, route]
-        faster = np.exp(self._error(plan, base) * self.noise)
+        faster = np.exp(self.ratio_error(plan, base) * self.noise)
         samples = (drawn.sum(axis=1) * faster - drawn_old.sum(axis=1)) / drawn_unit
         return sample_interval(samples, mean)
 
@@ -114,8 +118,8 @@ class Stage:
         drawn = self.draws[:, np.arange(len(choice)), choice]
         return np.asarray(drawn * batch.rows[self.scene] * kept / seconds)
 
-    def _error(self, plan: Ints, base: Ints) -> float:
-        """Return the relative error of the ratio of two step times.
+    def ratio_error(self, plan: Ints, base: Ints) -> float:
+        """Return the relative error of the ratio of two step times; two plans that differ.
 
         Times of nearly equal shapes err together: the full error from a doubling of positions on.
         """

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import optimize
 
 from collectors.records import LoadLevel, Setting
+from policy.adaptive import kind_of
 from policy.effects import Stage
 from policy.guardrails import unsafe_reason
 from policy.knowledge import Knowledge
@@ -58,7 +59,7 @@ def turning_point(
         tokens: its tokens per pass, as predicted.
         needed: tokens per pass at which it equals off, all else as planned.
     """
-    belief = knowledge.posterior(route, arm)
+    belief = knowledge.posterior(route, kind_of(arm, load))
     means = belief.alpha / (belief.alpha + belief.beta)
     reach = belief.reach[: arm.k]
     return TurningPoint(

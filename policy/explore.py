@@ -8,17 +8,18 @@ these are proposals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from collectors.records import Method, Setting
+from policy.adaptive import kind_of
 from policy.effects import Stage
 from policy.knowledge import Knowledge
 from policy.options import RecommendOptions
 from policy.settle import with_arm
-from policy.statistics import TAIL, Ints
-from policy.tally import family_of
+from policy.statistics import TAIL, Floats, Ints
 from policy.types import Evidence, Trial
 
 SCORABLE = (Method.PROMPT_LOOKUP, Method.SUFFIX)
@@ -45,21 +46,43 @@ def trials(
         options: how cautious to be.
         burn_ratio: share of the route's requests beyond its limits; None if unknown.
     """
-    name = stage.batch.routes[stage.scene][route]
-    is_burning = burn_ratio is not None and burn_ratio > options.max_burn_ratio
+    gains: dict[int, Floats] = {}
+    found: dict[int, Trial] = {}
     for arm, setting in enumerate(stage.batch.arms):
-        by = _lacking(knowledge, name, setting)
-        if by is None or arm == plan[route] or (by is Evidence.LIVE and is_burning):
+        by = _lacking(stage, plan, route, arm, knowledge)
+        if by is None or (by is Evidence.LIVE and _is_burning(burn_ratio, options)):
             continue
-        most_gain = _most_gain(stage, plan, route, arm, knowledge)
+        drawn = _drawn_gains(stage, plan, route, arm, knowledge)
+        most_gain = None if drawn is None else float(np.quantile(drawn, 1 - TAIL))
         if most_gain is None or most_gain >= options.min_gain:
-            yield Trial(
+            found[arm] = Trial(
                 setting=setting,
                 by=by,
                 load=stage.batch.loads[stage.scene],
                 most_gain=most_gain,
                 most_token_share=options.exploring_share if by is Evidence.LIVE else 0.0,
             )
+            if by is Evidence.LIVE and drawn is not None:
+                gains[arm] = drawn
+    standing = _drawn_gains(stage, plan, route, int(plan[route]), knowledge) if gains else None
+    shares = {} if standing is None else win_shares(standing, gains)
+    for arm, trial in found.items():
+        yield replace(trial, win_share=shares.get(arm, 0.0))
+
+
+def win_shares(standing: Floats, gains: Mapping[int, Floats]) -> dict[int, float]:
+    """Return the share of draws in which each arm gains most, what stands among them.
+
+    Drawing an arm by these shares is Thompson sampling: one draw of the posterior, its best arm.
+
+    Args:
+        standing: [N] what keeping to the plan gains, by draw.
+        gains: [N] by arm, in the same draws.
+    """
+    arms = list(gains)
+    best = np.argmax(np.stack([standing, *(gains[arm] for arm in arms)]), axis=0)
+    counts = np.bincount(best, minlength=len(arms) + 1)[1:] / len(best)
+    return dict(zip(arms, counts.tolist(), strict=True))
 
 
 def best_trials(found: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -74,35 +97,49 @@ def _promise(trial: Trial) -> tuple[float, str]:
     return (-1.0 if trial.most_gain is None else trial.most_gain, trial.setting.label)
 
 
-def _lacking(knowledge: Knowledge, name: str, setting: Setting) -> Evidence | None:
-    """Return the cheapest evidence that a Setting lacks on a route; None where it has live."""
-    if not setting.k:
+def _is_burning(burn_ratio: float | None, options: RecommendOptions) -> bool:
+    return burn_ratio is not None and burn_ratio > options.max_burn_ratio
+
+
+def _lacking(
+    stage: Stage, plan: Ints, route: int, arm: int, knowledge: Knowledge
+) -> Evidence | None:
+    """Return the cheapest evidence that an arm lacks on a route; None for what has live, or stands.
+
+    Of an adaptive one at this load level, and never by scores: the engine decides its drafts.
+    """
+    setting, load = stage.batch.arms[arm], stage.batch.loads[stage.scene]
+    name = stage.batch.routes[stage.scene][route]
+    if not setting.k or arm == plan[route]:
         return None
-    kinds: Sequence[Evidence] = knowledge.acceptance.evidence(name, setting)
-    has_depth = knowledge.has_evidence(name, setting)
+    kinds: Sequence[Evidence] = knowledge.acceptance.evidence(name, kind_of(setting, load))
+    has_depth = knowledge.has_evidence(name, setting, load)
     if Evidence.LIVE in kinds and has_depth:
         return None
-    if not kinds and setting.method in SCORABLE:
+    if not kinds and setting.method in SCORABLE and not setting.is_adaptive:
         return Evidence.COUNTERFACTUAL
     if Evidence.REPLAY not in kinds or not has_depth:
         return Evidence.REPLAY
     return Evidence.LIVE
 
 
-def _most_gain(
+def _drawn_gains(
     stage: Stage, plan: Ints, route: int, arm: int, knowledge: Knowledge
-) -> float | None:
-    """Return the high end of what an arm may gain over the plan; None if its time is unknown."""
+) -> Floats | None:
+    """Draw what an arm gains over the plan, in the route's goodput; [N]; None if unknown."""
     tried = with_arm(plan, route, arm)
     if not stage.is_known(tried) or knowledge.outlook is None:
         return None
     setting = stage.batch.arms[arm]
     name = stage.batch.routes[stage.scene][route]
-    drawn = knowledge.outlook.drawn_tokens(name, family_of(setting))[:, setting.k]
+    drawn = np.ones(len(stage.draws))
+    if setting.k:
+        kind = kind_of(setting, stage.batch.loads[stage.scene])
+        drawn = knowledge.outlook.drawn_tokens(name, kind)[:, setting.k]
     rows = stage.batch.rows[stage.scene]
-    others = stage.batch.tokens[stage.scene][np.arange(len(plan)), plan].sum()
-    others -= stage.batch.tokens[stage.scene, route, plan[route]]
-    high = others + rows[route] * float(np.quantile(drawn, 1 - TAIL))
-    now = others + stage.batch.tokens[stage.scene, route, plan[route]]
-    own = stage.batch.tokens[stage.scene, route, plan[route]] / stage.seconds(plan)
-    return float((high / stage.seconds(tried) - now / stage.seconds(plan)) / own)
+    tokens = stage.batch.tokens[stage.scene]
+    now = tokens[np.arange(len(plan)), plan].sum()
+    others = now - tokens[route, plan[route]]
+    own = tokens[route, plan[route]] / stage.seconds(plan)
+    gained = (others + rows[route] * drawn) / stage.seconds(tried) - now / stage.seconds(plan)
+    return np.asarray(gained / own)

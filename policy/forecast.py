@@ -9,7 +9,7 @@ import numpy as np
 from collectors.records import LoadLevel, Plan
 from policy.goodput import NO_DATA_S, Batch, rates
 from policy.knowledge import Knowledge, Mix
-from policy.off_policy import Place
+from policy.lottery import Place
 from policy.scenes import lone_batch, shared_batch
 from policy.statistics import Ints
 

@@ -96,6 +96,8 @@ def _knowledge_reason(proposed: Setting, backing: Backing) -> str | None:
         return f"no step time near that of {proposed.label} was measured: not evaluable"
     if proposed.method is Method.OFF:
         return None
+    if backing.depth == 0 and proposed.is_adaptive:
+        return f"{proposed.label} was never observed or replayed at this load: not evaluable"
     if backing.depth == 0:
         return f"{proposed.method} was never observed or replayed here: not evaluable"
     if proposed.k > backing.depth:

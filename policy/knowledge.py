@@ -10,6 +10,7 @@ import numpy as np
 
 from collectors.records import LATENCY_BOUNDS_S, LatencyHistogram, LoadLevel, Method, Route, Setting
 from policy.acceptance import AcceptanceModel, Posterior
+from policy.adaptive import AtLoad, Kind, kind_of
 from policy.cost import CostModel
 from policy.outlook import Outlook
 from policy.smoother import REACH_OCTAVES, Reach
@@ -76,10 +77,10 @@ class Knowledge:
         cost: step and draft times.
         arms: the Settings to choose from; the first one is off.
         min_passes: passes of a draft position from which there is evidence.
-        posteriors: belief by route and family of Settings.
+        posteriors: belief by route and kind of Setting, as asked for so far.
         venture: how far to go beyond what was measured; None to stay within it.
         outlook: what passes yield in the long run; None to take the mean over all regimes.
-        depths: evidenced draft positions by route and family, as asked for so far.
+        depths: evidenced draft positions by route and kind, as asked for so far.
         tables: step and draft times laid out for batches, as asked for so far.
     """
 
@@ -87,41 +88,47 @@ class Knowledge:
     cost: CostModel
     arms: tuple[Setting, ...]
     min_passes: float
-    posteriors: dict[tuple[str, Setting], Posterior]
+    posteriors: dict[tuple[str, Kind], Posterior]
     venture: Venture | None = None
     outlook: Outlook | None = None
-    depths: dict[tuple[str, Setting], int] = field(default_factory=dict)
+    depths: dict[tuple[str, Kind], int] = field(default_factory=dict)
     tables: dict[tuple[object, ...], tuple[float, float, Floats] | Floats] = field(
         default_factory=dict
     )
 
-    def posterior(self, route: str, arm: Setting) -> Posterior:
-        """Return the belief about an arm's family on a route."""
-        key = (route, family_of(arm))
+    def posterior(self, route: str, kind: Kind) -> Posterior:
+        """Return the belief about a kind of Setting on a route."""
+        key = (route, kind if isinstance(kind, AtLoad) else family_of(kind))
         if key not in self.posteriors:
             self.posteriors[key] = self.acceptance.posterior(*key)
         return self.posteriors[key]
 
-    def tokens_per_pass(self, route: str, family: Setting) -> Floats:
+    def tokens_per_pass(self, route: str, kind: Kind) -> Floats:
         """Return the expected tokens of a pass for k = 0 to D; [D + 1]."""
         if self.outlook is not None:
-            return self.outlook.mean_tokens(route, family)
-        return self.posterior(route, family).tokens_per_pass()
+            return self.outlook.mean_tokens(route, kind)
+        return self.posterior(route, kind).tokens_per_pass()
 
-    def depth(self, route: str, arm: Setting) -> int:
-        """Return to which draft position there is evidence for an arm's family on a route."""
-        key = (route, family_of(arm))
+    def depth(self, route: str, arm: Setting, load: LoadLevel | None = None) -> int:
+        """Return to which draft position there is evidence for an arm's family on a route.
+
+        Args:
+            route: route name.
+            arm: a Setting.
+            load: the load level that counts for an adaptive one; None for all together.
+        """
+        key = (route, family_of(arm) if load is None else kind_of(arm, load))
         if key not in self.depths:
             self.depths[key] = self.acceptance.depth(*key, min_passes=self.min_passes)
         return self.depths[key]
 
-    def has_evidence(self, route: str, arm: Setting) -> bool:
+    def has_evidence(self, route: str, arm: Setting, load: LoadLevel | None = None) -> bool:
         """True for off, and where the arm's draft length lies within the evidence."""
-        return arm.method is Method.OFF or self.depth(route, arm) >= arm.k
+        return arm.method is Method.OFF or self.depth(route, arm, load) >= arm.k
 
-    def may_choose(self, route: str, arm: Setting) -> bool:
+    def may_choose(self, route: str, arm: Setting, load: LoadLevel | None = None) -> bool:
         """True where there is evidence, and for all arms where one may venture."""
-        return self.venture is not None or self.has_evidence(route, arm)
+        return self.venture is not None or self.has_evidence(route, arm, load)
 
     def step_table_s(self, rows: float, positions: Floats, context_tokens: float) -> Floats:
         """Return the seconds of target passes with these positions; NaN where unknown."""
@@ -143,11 +150,21 @@ class Knowledge:
         guess = self.venture.first_draft_ratio * plain_s * depths
         return np.where(np.isnan(table), guess[None], table)
 
-    def found_share(self, route: str, arm: Setting) -> float:
+    def adaptive_depth(self, method: Method, load: LoadLevel) -> int | None:
+        """Return the draft passes that adaptive Settings of a method take; None if unknown."""
+        return self.cost.adaptive_rounds.depth(method, load)
+
+    def drafted_depth(self, arm: Setting, load: LoadLevel) -> int:
+        """Return the draft passes of an arm: of an adaptive one those it takes at a load level."""
+        ends = self.adaptive_depth(arm.method, load) if arm.is_adaptive else None
+        return arm.k if ends is None else min(arm.k, ends)
+
+    def found_share(self, route: str, kind: Kind) -> float:
         """Return the mean draft length over k, passes without a draft included."""
-        if not arm.k:
-            return 0.0
-        return (self.posterior(route, arm).positions_per_row(arm.k) - 1) / arm.k
+        if self.outlook is not None and isinstance(kind, AtLoad):
+            return self.outlook.mean_fill(route, kind)
+        belief = self.posterior(route, kind)
+        return belief.coverage * belief.fill
 
 
 def merged_mixes(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collectors.records import Setting
+from policy.adaptive import AtLoad, Kind
 from policy.goodput import Batch
 from policy.knowledge import Knowledge
 from policy.regimes import Regimes
@@ -32,9 +32,13 @@ class LastingBelief(Belief):
         """Return the outlook's draws, which hold for now and later alike; [N, R, A]."""
         return np.moveaxis(self._stacked(self._outlook.drawn_tokens), 0, 1)
 
-    def _stacked(self, tokens_of: Callable[[str, Setting], Floats]) -> Floats:
-        names, families = self._batch.routes[0], dict.fromkeys(self._families)
-        by_route = [{family: tokens_of(name, family) for family in families} for name in names]
+    def mean_fill(self, name: str, kind: AtLoad) -> float:
+        """Return the share of its ceiling that an adaptive Setting keeps."""
+        return self._outlook.mean_fill(name, kind)
+
+    def _stacked(self, tokens_of: Callable[[str, Kind], Floats]) -> Floats:
+        names, kinds = self._batch.routes[0], dict.fromkeys(self._kinds)
+        by_route = [{kind: tokens_of(name, kind) for kind in kinds} for name in names]
         return np.stack([self._by_arm(tokens) for tokens in by_route])
 
 

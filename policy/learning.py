@@ -10,11 +10,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from collectors.records import Setting
 from policy.acceptance import AcceptanceModel
+from policy.adaptive import Kind, kind_of
 from policy.cost import CostModel
-from policy.regimes import Regime, Regimes
+from policy.regimes import Regimes
 from policy.statistics import Floats
+from policy.switching import SwitchCost
 from policy.tally import family_of
 from policy.types import Window
 
@@ -33,6 +34,7 @@ class Learner:
         acceptance: counts by position, faded, of every kind of evidence.
         cost: step and draft times.
         regimes: the behaviours of each route, from live traffic.
+        switching: what changes of Settings cost.
         ignored: what was left out because it cannot have been counted, the first of it.
     """
 
@@ -46,12 +48,14 @@ class Learner:
         self.acceptance = acceptance
         self.cost = cost
         self.regimes = Regimes()
+        self.switching = SwitchCost()
         self.ignored: list[str] = []
         self._faded_s: dict[str, float] = {}
 
     def observe(self, window: Window) -> set[str]:
         """Learn acceptance from a window; returns the routes that behave otherwise than before."""
         self._fade_to(window)
+        self.switching.observe(window)
         changed = self.regimes.observe(window, _priors(self.acceptance, window))
         self.acceptance = self.acceptance.updated(window)
         if self.acceptance.ignored:
@@ -77,20 +81,15 @@ class Learner:
             age_s = window.end_s - self._faded_s.setdefault(route, window.end_s)
             if age_s * FADES_A_HALF_LIFE >= half_life_s:
                 for regime in self.regimes.of(route).regimes:
-                    _fade(regime, 2.0 ** (-age_s / half_life_s))
+                    regime.fade(2.0 ** (-age_s / half_life_s))
                 self._faded_s[route] = window.end_s
 
 
-def _fade(regime: Regime, weight: float) -> None:
-    regime.windows *= weight
-    for family, counts in regime.counts.items():
-        regime.counts[family] = weight * counts
-
-
-def _priors(acceptance: AcceptanceModel, window: Window) -> Mapping[tuple[str, Setting], Floats]:
+def _priors(acceptance: AcceptanceModel, window: Window) -> Mapping[tuple[str, Kind], Floats]:
     """Return the first guess of acceptance for whatever a window saw drafted."""
     drafted = [seen for seen in window.observations if seen.setting.k]
-    places = {(seen.route, family_of(seen.setting)) for seen in drafted}
+    places: set[tuple[str, Kind]] = {(seen.route, family_of(seen.setting)) for seen in drafted}
+    places |= {(seen.route, kind_of(seen.setting, seen.load)) for seen in drafted}
     found = {}
     for place in places:
         posterior = acceptance.posterior(*place)

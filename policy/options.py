@@ -46,6 +46,9 @@ class RecommendOptions:
         lasting_windows: windows for which a plan is thought to stay in force.
         granted_changes: changes an entry of the plan may see at once.
         seconds_per_change: time in which an entry earns another change.
+        clean_pool: True where routes may be served from a pool without speculation.
+        off_tax_ratio: what a plain step costs more here than there, 0.06 being 6 %; None if that
+            is unknown.
     """
 
     min_gain: float = 0.03
@@ -63,6 +66,8 @@ class RecommendOptions:
     lasting_windows: int = 30
     granted_changes: float = 4.0
     seconds_per_change: float = 3600.0
+    clean_pool: bool = False
+    off_tax_ratio: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse options that mean nothing."""
@@ -72,6 +77,8 @@ class RecommendOptions:
             raise InvalidInput(f"num_draws must be 2 or more, got {self.num_draws}")
         if not self.seconds_per_change > 0:
             raise InvalidInput(f"seconds_per_change must be above 0, got {self.seconds_per_change}")
+        if self.off_tax_ratio is not None and not 0 <= self.off_tax_ratio < math.inf:
+            raise InvalidInput(f"off_tax_ratio must be 0 or more, got {self.off_tax_ratio}")
 
     def as_control(self) -> ControlOptions:
         """Return what the control loop's weighing needs to know of them."""

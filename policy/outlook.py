@@ -15,7 +15,9 @@ from scipy import special
 
 from collectors.records import Setting
 from policy.acceptance import AcceptanceModel, Posterior
-from policy.regimes import Regime, Regimes
+from policy.adaptive import AtLoad, Kind, as_yield
+from policy.regime import Regime
+from policy.regimes import Regimes
 from policy.statistics import Floats, Ints, beta_parameters
 from policy.types import FeatureCheck
 
@@ -56,25 +58,25 @@ class Outlook:
         self._features = features or {}
         self._now: dict[str, Ints] = {}
         self._shares: dict[str, Floats] = {}
-        self._draws: dict[tuple[str, Setting], Floats] = {}
+        self._draws: dict[tuple[str, Kind], Floats] = {}
 
-    def mean_tokens(self, route: str, family: Setting) -> Floats:
+    def mean_tokens(self, route: str, kind: Kind) -> Floats:
         """Return the expected tokens of a pass for k = 0 to D; [D + 1]."""
-        tokens = np.stack([belief.tokens_per_pass() for belief in self._beliefs(route, family)])
+        tokens = np.stack([belief.tokens_per_pass() for belief in self._beliefs(route, kind)])
         if len(tokens) == 1:
             return np.asarray(tokens[0])
         return np.asarray(self._regimes.of(route).chances @ self._share(route) @ tokens)
 
-    def drawn_tokens(self, route: str, family: Setting) -> Floats:
+    def drawn_tokens(self, route: str, kind: Kind) -> Floats:
         """Draw the tokens of a pass for k = 0 to D; [N, D + 1].
 
         A draw has one regime in force at the start for all methods: they are good or bad together.
         """
-        key = (route, family)
+        key = (route, kind)
         if key not in self._draws:
             drawn = [
                 belief.sampled_tokens_per_pass(self._generator, self._num_draws)
-                for belief in self._beliefs(route, family)
+                for belief in self._beliefs(route, kind)
             ]
             self._draws[key] = drawn[0]
             if len(drawn) > 1:
@@ -101,25 +103,33 @@ class Outlook:
             )
         return self._now[route]
 
-    def _beliefs(self, route: str, family: Setting) -> list[Posterior]:
+    def mean_fill(self, route: str, kind: AtLoad) -> float:
+        """Return the expected share of its ceiling that an adaptive Setting's drafts keep."""
+        guess = self._acceptance.posterior(route, kind).fill
+        fills = [regime.fill(kind, guess) for regime in self._regimes.of(route).regimes]
+        return float(self._regimes.of(route).chances @ self._share(route) @ np.array(fills))
+
+    def _beliefs(self, route: str, kind: Kind) -> list[Posterior]:
         """Return the belief about a method in each regime of a route, for requests as of late.
 
         One belief where no regime knows the method: it is unknown in all of them alike.
         """
-        check = self._features.get(family)
+        check = self._features.get(kind.family if isinstance(kind, AtLoad) else kind)
         shift = check.shift_by_route.get(route, 0.0) if check else 0.0
-        return [_shifted(belief, shift) for belief in self._by_regime(route, family)]
+        return [_shifted(belief, shift) for belief in self._by_regime(route, kind)]
 
-    def _by_regime(self, route: str, family: Setting) -> list[Posterior]:
-        pooled = self._acceptance.posterior(route, family)
+    def _by_regime(self, route: str, kind: Kind) -> list[Posterior]:
+        pooled = self._acceptance.posterior(route, kind)
         regimes = self._regimes.of(route).regimes
-        if not any(family in regime.counts for regime in regimes):
+        if not any(regime.knows(kind) for regime in regimes):
             return [pooled]
-        offline = self._acceptance.offline(route, family)
+        offline = self._acceptance.offline(route, kind)
+        if isinstance(kind, AtLoad):
+            offline = as_yield(offline)
         mean = pooled.alpha / (pooled.alpha + pooled.beta)
         guess = GUESS_PASSES * np.stack([mean, 1 - mean])
         guess += np.stack([offline.accepts, offline.attempts - offline.accepts])
-        return [_belief(pooled, regime, family, guess) for regime in regimes]
+        return [_belief(pooled, regime, kind, guess) for regime in regimes]
 
 
 def _shifted(belief: Posterior, shift: float) -> Posterior:
@@ -132,6 +142,6 @@ def _shifted(belief: Posterior, shift: float) -> Posterior:
     return replace(belief, alpha=alpha, beta=beta)
 
 
-def _belief(pooled: Posterior, regime: Regime, family: Setting, guess: Floats) -> Posterior:
-    alpha, beta = np.maximum(guess + regime.counts.get(family, 0.0), LEAST_TRIALS)
+def _belief(pooled: Posterior, regime: Regime, kind: Kind, guess: Floats) -> Posterior:
+    alpha, beta = np.maximum(guess + regime.held(kind), LEAST_TRIALS)
     return replace(pooled, alpha=alpha, beta=beta)

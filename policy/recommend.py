@@ -7,20 +7,19 @@ and "not enough data" are answers: what is in force stays in force.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from collectors.records import OFF, Plan, PlanEntry, Route, Setting
-from policy.acceptance import AcceptanceModel
 from policy.budgets import EditBudget
-from policy.cost import CostModel
 from policy.errors import InvalidInput
 from policy.knowledge import Knowledge, latencies, merged_mixes, newest_s
-from policy.learning import Learner
 from policy.options import RecommendOptions
 from policy.outlook import Outlook
+from policy.pools import unknown_reason
+from policy.recollection import Recollection
 from policy.summary import no_answer, recommendation
 from policy.types import FeatureCheck, PlanEdit, Recommendation, Window
 from policy.verdicts import Case, verdicts
@@ -39,6 +38,7 @@ def recommend(
     options: RecommendOptions | None = None,
     edits: Sequence[PlanEdit] = (),
     features: Mapping[Setting, FeatureCheck] | None = None,
+    memory: Recollection | None = None,
 ) -> tuple[Recommendation, ...]:
     """Say for each route what should change, and why.
 
@@ -55,6 +55,7 @@ def recommend(
         options: how cautious to be.
         edits: changes of the plan so far, in any order; entries that changed too often stay.
         features: by kind of Setting, whether acceptance depends on what requests are like.
+        memory: what was learned at the last question, which saves folding the same windows again.
 
     Returns:
         One recommendation a route, in the order given.
@@ -81,6 +82,7 @@ def recommend(
         options=chosen,
         edits=edits,
         features=features,
+        memory=memory,
     )
     decided = list(verdicts(case))
     return tuple(
@@ -90,6 +92,7 @@ def recommend(
             case.knowledge,
             case.ignored,
             features or {},
+            unknown_reason(chosen),
         )
         for route in routes
     )
@@ -122,14 +125,12 @@ def learn(
     options: RecommendOptions,
     edits: Sequence[PlanEdit] = (),
     features: Mapping[Setting, FeatureCheck] | None = None,
+    memory: Recollection | None = None,
 ) -> Case:
     """Fold windows into everything a decision is made from. Arguments as in ``recommend``."""
     ordered = sorted((w for w in windows if math.isfinite(w.end_s)), key=lambda w: w.end_s)
-    learner = Learner(
-        AcceptanceModel.empty(options.half_life_s, options.half_life_by_route),
-        CostModel.empty(options.cost_half_life_s),
-    )
-    budget = folded(learner, ordered, edits, options)
+    learner, changes = (memory or Recollection()).fold(ordered, options)
+    budget = edits_left(ordered, changes, edits, options)
     acceptance = learner.acceptance.faded_to(now_s)
     mixes, bad_mixes = merged_mixes(ordered, now_s=now_s, half_life_s=options.half_life_s)
     names = {name for mix in mixes for name in mix.rows_by_route}
@@ -151,6 +152,7 @@ def learn(
             ),
         ),
         regimes=learner.regimes,
+        switching=learner.switching,
         budget=budget,
         now_s=now_s,
         mixes=mixes,
@@ -163,25 +165,24 @@ def learn(
     )
 
 
-def folded(
-    learner: Learner,
+def edits_left(
     windows: Sequence[Window],
+    changes: Sequence[Collection[str]],
     edits: Sequence[PlanEdit],
     options: RecommendOptions,
 ) -> EditBudget:
-    """Teach a learner windows in order, and return what edits of the plan are left meanwhile.
+    """Return what edits of the plan are left after windows, in order.
 
     A route that began to behave otherwise gets its edits back.
     """
     budget = EditBudget(options.granted_changes, options.seconds_per_change)
     waiting = sorted(edits, key=lambda edit: edit.at_s)
-    for window in windows:
+    for window, changed in zip(windows, changes, strict=True):
         while waiting and waiting[0].at_s <= window.end_s:
             edit = waiting.pop(0)
             budget.spend(edit.route, edit.load, edit.at_s)
-        for route in learner.observe(window):
+        for route in changed:
             budget.pardon(route)
-        learner.price(window)
     for edit in waiting:
         budget.spend(edit.route, edit.load, edit.at_s)
     return budget

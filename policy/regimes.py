@@ -19,20 +19,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import special
 
-from collectors.records import MAX_DRAFT_LENGTH, Method, Setting
+from collectors.records import Method, Setting
+from policy.adaptive import AtLoad, Kind, as_yield, kind_of
 from policy.likeness import Likeness
+from policy.regime import PRIOR_STRENGTH, Regime
 from policy.statistics import Floats
 from policy.tally import Tally, family_of, impossible_reason, tally_of
-from policy.types import Evidence, Window
+from policy.types import Evidence, Observation, Window
 
 MAX_REGIMES = 6
-MOST_PASSES = 4000.0
-"""Passes a regime's position weighs at most, so that it can still move."""
-
-COPIED_PASSES = 20.0
-"""Passes that a regime copied from another route weighs at most."""
-
-PRIOR_STRENGTH = 3.0
 LEVELS = np.linspace(0.05, 0.95, 10)
 LEVEL_STRENGTH = 20.0
 """What a method not yet seen in a regime may be like: accepted at one of these levels at the first
@@ -61,42 +56,6 @@ SURE = 0.6
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Regime:
-    """One kind of behaviour.
-
-    Attributes:
-        counts: [2, D] weighted accepts and rejects by position, by family of Settings.
-        windows: windows that belonged to it.
-    """
-
-    counts: dict[Setting, Floats] = field(default_factory=dict)
-    windows: float = 0.0
-
-    def beta(self, family: Setting, prior: Floats) -> Floats:
-        """Return the parameters of the first positions' Betas where the family was seen.
-
-        Args:
-            family: a family in ``counts``.
-            prior: [D] first guess of acceptance, for as many positions as are wanted.
-
-        Returns:
-            [2, D] float64.
-        """
-        base = np.stack([PRIOR_STRENGTH * prior, PRIOR_STRENGTH * (1 - prior)])
-        return base + self.counts[family][:, : len(prior)]
-
-    def add(self, family: Setting, tally: Tally, weight: float) -> None:
-        """Add a window's counts, and keep the weight of each position within its bound."""
-        fresh = weight * np.stack([tally.accepts, tally.attempts - tally.accepts])
-        total = self.counts.get(family, np.zeros((2, MAX_DRAFT_LENGTH))) + fresh
-        self.counts[family] = _bounded(total, MOST_PASSES)
-
-    def copied(self) -> Regime:
-        """Return the regime as a first guess for another route."""
-        return Regime(counts={f: _bounded(held, COPIED_PASSES) for f, held in self.counts.items()})
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
 class _RouteState:
     """The regimes of one route.
 
@@ -106,7 +65,7 @@ class _RouteState:
         suspects: chance of each regime of another route to be the one in force here.
         stays: windows after which the regime was the same, prior included.
         leaves: windows after which it was another.
-        likeness: how alike passes of one window are, by family.
+        likeness: how alike passes of one window are, by what counts are kept by.
     """
 
     regimes: list[Regime] = field(default_factory=lambda: [Regime()])
@@ -114,7 +73,7 @@ class _RouteState:
     suspects: dict[int, float] = field(default_factory=dict)
     stays: float = STAYS
     leaves: float = 1.0
-    likeness: dict[Setting, Likeness] = field(default_factory=dict)
+    likeness: dict[Kind, Likeness] = field(default_factory=dict)
 
     @property
     def leave(self) -> float:
@@ -166,14 +125,14 @@ class Regimes:
         """Return the regimes of a route, also of one never seen."""
         return self._routes.setdefault(route, _RouteState())
 
-    def observe(self, window: Window, priors: Mapping[tuple[str, Setting], Floats]) -> set[str]:
+    def observe(self, window: Window, priors: Mapping[tuple[str, Kind], Floats]) -> set[str]:
         """Take in a window; returns the routes whose regime changed, where that means anything.
 
         On a route whose regime changes all the time a change is no news.
 
         Args:
-            window: what was seen; only live passes with a draft count.
-            priors: [D] first guess of acceptance, by route and family.
+            window: what was seen; only live passes count.
+            priors: [D] first guess of acceptance, by route and what counts are kept by.
         """
         changed = set()
         self._alert = max(0, self._alert - 1)
@@ -185,7 +144,22 @@ class Regimes:
             is_other = state.regimes[int(np.argmax(state.chances))] is not held
             if is_other and held.windows and state.leave < RESTLESS:
                 changed.add(route)
+        for seen in _adaptive(window):
+            self._count_yield(seen, priors)
         return changed
+
+    def _count_yield(self, seen: Observation, priors: Mapping[tuple[str, Kind], Floats]) -> None:
+        """Add what an adaptive Setting yielded to the regime in force, if one surely is."""
+        state, kind = self.of(seen.route), kind_of(seen.setting, seen.load)
+        chosen = int(np.argmax(state.chances))
+        if state.chances[chosen] < SURE or not isinstance(kind, AtLoad):
+            return
+        regime, counted = state.regimes[chosen], tally_of(seen)
+        held = state.likeness.get(kind, Likeness())
+        if regime.knows(kind):
+            believed = regime.beta(kind, priors[seen.route, kind])
+            state.likeness[kind] = held.updated(believed, as_yield(counted))
+        regime.add_yield(kind, counted, held.weight(counted.passes))
 
     def lasting_windows(self, route: str, most: float) -> float:
         """Return for how many windows what is so now is expected to stay so, at most so many."""
@@ -194,34 +168,40 @@ class Regimes:
             return 1.0
         return float((1 - (1 - state.leave) ** most) / state.leave)
 
-    def mean_tokens(self, route: str, family: Setting, prior: Floats, reach: Floats) -> Floats:
+    def mean_tokens(self, route: str, kind: Kind, prior: Floats, reach: Floats) -> Floats:
         """Return the expected tokens of the next window's passes for k = 0 to D; [D + 1]."""
         state = self.of(route)
         unseen, weights = _unseen(prior)
         guess = weights @ _tokens(reach * unseen[:, 0] / LEVEL_STRENGTH)
         tokens = np.tile(guess, (len(state.regimes), 1))
-        seen = [i for i, regime in enumerate(state.regimes) if family in regime.counts]
+        seen = [i for i, regime in enumerate(state.regimes) if regime.knows(kind)]
         if seen:
-            held = np.stack([state.regimes[i].beta(family, prior) for i in seen])
+            held = np.stack([state.regimes[i].beta(kind, prior) for i in seen])
             tokens[seen] = _tokens(reach * held[:, 0] / held.sum(axis=1))
         return np.asarray(state.ahead() @ tokens)
+
+    def mean_fill(self, route: str, kind: AtLoad, guess: float) -> float:
+        """Return the expected share of its ceiling that the next window's drafts keep."""
+        state = self.of(route)
+        fills = [regime.fill(kind, guess) for regime in state.regimes]
+        return float(state.ahead() @ np.array(fills))
 
     def drawn_tokens(
         self,
         route: str,
-        guesses: Mapping[Setting, tuple[Floats, Floats]],
+        guesses: Mapping[Kind, tuple[Floats, Floats]],
         generator: np.random.Generator,
         num_draws: int,
         *,
         is_next: bool,
-    ) -> dict[Setting, Floats]:
-        """Draw the tokens of a pass, by family; [N, D + 1] each.
+    ) -> dict[Kind, Floats]:
+        """Draw the tokens of a pass, by what counts are kept by; [N, D + 1] each.
 
         Each draw takes one regime for all methods: they are good or bad together.
 
         Args:
             route: route name.
-            guesses: first guess of acceptance and reach, [D] each, by family.
+            guesses: first guess of acceptance and reach, [D] each.
             generator: source of the draws.
             num_draws: N.
             is_next: True for the next window alone, False for what is so now in the mean.
@@ -230,17 +210,17 @@ class Regimes:
         chosen = generator.choice(
             len(state.regimes), size=num_draws, p=state.ahead() if is_next else state.chances
         )
-        found = {}
-        for family, (prior, reach) in guesses.items():
+        found: dict[Kind, Floats] = {}
+        for kind, (prior, reach) in guesses.items():
             unseen, weights = _unseen(prior)
             level = generator.choice(len(weights), size=num_draws, p=weights)
             parameters = unseen[level]
             for index in set(chosen.tolist()):
-                if family in state.regimes[index].counts:
-                    parameters[chosen == index] = state.regimes[index].beta(family, prior)
+                if state.regimes[index].knows(kind):
+                    parameters[chosen == index] = state.regimes[index].beta(kind, prior)
             if is_next:
-                parameters = state.likeness.get(family, Likeness()).of_one_window(parameters)
-            found[family] = _tokens(reach * generator.beta(parameters[:, 0], parameters[:, 1]))
+                parameters = state.likeness.get(kind, Likeness()).of_one_window(parameters)
+            found[kind] = _tokens(reach * generator.beta(parameters[:, 0], parameters[:, 1]))
         return found
 
     def _weigh(
@@ -248,7 +228,7 @@ class Regimes:
         route: str,
         state: _RouteState,
         tallies: Mapping[Setting, Tally],
-        priors: Mapping[tuple[str, Setting], Floats],
+        priors: Mapping[tuple[str, Kind], Floats],
     ) -> None:
         scaled = {
             family: (tally, state.likeness.get(family, Likeness()).weight(tally.attempts[0]))
@@ -377,15 +357,20 @@ def _log_fit(parameters: Floats, fresh: Floats) -> Floats:
     return np.asarray(gained.sum(axis=1))
 
 
-def _bounded(counts: Floats, most: float) -> Floats:
-    total = counts.sum(axis=0)
-    return np.asarray(counts * np.minimum(1.0, most / np.maximum(total, 1e-9)))
-
-
 def _tokens(chances: Floats) -> Floats:
     """Return the tokens of a pass for k = 0 to D; [N, D] to [N, D + 1]."""
     tokens = 1 + np.cumsum(np.cumprod(chances, axis=1), axis=1)
     return np.concatenate([np.ones((len(chances), 1)), tokens], axis=1)
+
+
+def _adaptive(window: Window) -> list[Observation]:
+    """Return the live passes of adaptive Settings, those whose drafts were cut to nothing too."""
+    return [
+        seen
+        for seen in window.observations
+        if seen.evidence is Evidence.LIVE and seen.setting.is_adaptive
+        if seen.passes and impossible_reason(seen) is None
+    ]
 
 
 def _live(window: Window) -> dict[str, dict[Setting, Tally]]:

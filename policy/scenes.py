@@ -14,7 +14,8 @@ from typing import cast
 import numpy as np
 from scipy.ndimage import gaussian_filter1d  # type: ignore[attr-defined]
 
-from collectors.records import LoadLevel, Method, Route, Setting
+from collectors.records import LoadLevel, Route, Setting
+from policy.adaptive import kind_of
 from policy.goodput import NO_DATA_S, Batch, numbered, step_seconds
 from policy.knowledge import Knowledge, Mix
 from policy.statistics import Bools, Floats
@@ -107,11 +108,14 @@ def _batch(
     rows: Floats,
 ) -> Batch:
     """Return a batch in which no step takes time yet."""
-    method = numbered([arm.method for arm in knowledge.arms])
+    method = numbered([(arm.method, arm.is_adaptive) for arm in knowledge.arms])
     depth = np.array([arm.k for arm in knowledge.arms], dtype=np.intp)
     names = sorted({name for scene in routes for name in scene})
     place = np.array([[names.index(name) for name in scene] for scene in routes])
-    tokens, found, may_choose = _by_arm(knowledge, names)
+    arrays = [array[place] for array in _by_arm(knowledge, names)]
+    for scene, load in enumerate(loads):
+        _put_adaptive(knowledge, load, routes[scene], [array[scene] for array in arrays])
+    tokens, found, may_choose = arrays
     num_scenes = len(loads)
     shape = (*rows.shape, len(knowledge.arms))
     return Batch(
@@ -121,10 +125,10 @@ def _batch(
         method=method,
         depth=depth,
         family=numbered([family_of(arm) for arm in knowledge.arms]),
-        allowed=may_choose[place],
+        allowed=may_choose.astype(np.bool_),
         rows=rows,
-        tokens=rows[:, :, None] * tokens[place],
-        positions=rows[:, :, None] * (1 + found * depth)[place],
+        tokens=rows[:, :, None] * tokens,
+        positions=rows[:, :, None] * (1 + found * depth),
         own_s=np.zeros(shape),
         limit_s=np.full(shape, np.inf),
         step_s=np.zeros((num_scenes, 1)),
@@ -136,22 +140,39 @@ def _batch(
 
 
 def _by_arm(knowledge: Knowledge, names: Sequence[str]) -> tuple[Floats, Floats, Bools]:
-    """Return tokens of a pass, mean draft length over k, and what may be chosen; [N, A]."""
+    """Return tokens of a pass, mean draft length over k, and what may be chosen; [N, A].
+
+    Of adaptive arms nothing yet, since that depends on the load.
+    """
     tokens = np.ones((len(names), len(knowledge.arms)))
     found, may_choose = np.zeros_like(tokens), np.ones(tokens.shape, dtype=np.bool_)
     families: dict[Setting, list[int]] = {}
     for index, arm in enumerate(knowledge.arms):
-        if arm.k:
+        if arm.k and not arm.is_adaptive:
             families.setdefault(family_of(arm), []).append(index)
     for family, indices in families.items():
         arms = [knowledge.arms[index] for index in indices]
         lengths = [arm.k for arm in arms]
         for row, name in enumerate(names):
-            posterior = knowledge.posterior(name, family)
             tokens[row, indices] = knowledge.tokens_per_pass(name, family)[lengths]
-            found[row, indices] = posterior.coverage * posterior.fill
+            found[row, indices] = knowledge.found_share(name, family)
             may_choose[row, indices] = [knowledge.may_choose(name, arm) for arm in arms]
     return tokens, found, may_choose
+
+
+def _put_adaptive(
+    knowledge: Knowledge, load: LoadLevel, names: Sequence[str], arrays: Sequence[Floats]
+) -> None:
+    """Put what adaptive arms yield at a load level into the arrays of ``_by_arm``; [R, A]."""
+    tokens, found, may_choose = arrays
+    for index, arm in enumerate(knowledge.arms):
+        if not arm.is_adaptive:
+            continue
+        kind = kind_of(arm, load)
+        for row, name in enumerate(names):
+            tokens[row, index] = knowledge.tokens_per_pass(name, kind)[arm.k]
+            found[row, index] = knowledge.found_share(name, kind)
+            may_choose[row, index] = knowledge.may_choose(name, arm, load)
 
 
 def _with_off(batch: Batch) -> Batch:
@@ -245,21 +266,26 @@ def _blurred(table: Floats, width: float) -> Floats:
 
 
 def _draft_table(knowledge: Knowledge, mix: Mix) -> Floats:
-    """Return the seconds of drafting by method, point of rows, and depth; [M, H, D]."""
-    key = ("draft", mix.rows, mix.context_tokens)
+    """Return the seconds of drafting by method, point of rows, and depth; [M, H, D].
+
+    What a method drafts adaptively counts as a method of its own, whose depth is its ceiling.
+    """
+    key = ("draft", mix.load, mix.rows, mix.context_tokens)
     if key not in knowledge.tables:
         knowledge.tables[key] = _drafting(knowledge, mix)
     return cast("Floats", knowledge.tables[key])
 
 
 def _drafting(knowledge: Knowledge, mix: Mix) -> Floats:
-    rows, plain_s = mix.rows, _plain_s(knowledge, mix) or 0.0
-    depths = np.arange(max(arm.k for arm in knowledge.arms) + 1)
+    arms, rows, plain_s = knowledge.arms, mix.rows, _plain_s(knowledge, mix) or 0.0
+    depths = np.arange(max(arm.k for arm in arms) + 1)
     queries = np.unique(np.append(_whole_numbers(1.0, max(rows, 1.0)), max(rows, 1.0)))
     grid = np.linspace(1.0, max(rows, 1.0), _DRAFT_POINTS)
     tables = []
-    for method in dict.fromkeys((Method.OFF, *(arm.method for arm in knowledge.arms))):
-        seconds = knowledge.draft_table_s(method, queries, depths, plain_s)
+    for method, is_adaptive in dict.fromkeys((arm.method, arm.is_adaptive) for arm in arms):
+        ends = knowledge.adaptive_depth(method, mix.load) if is_adaptive else None
+        taken = depths if ends is None else np.minimum(depths, ends)
+        seconds = knowledge.draft_table_s(method, queries, depths, plain_s)[:, taken]
         known = np.where(np.isnan(seconds), NO_DATA_S, seconds)
         table = np.stack([np.interp(grid, queries, column) for column in known.T], axis=1)
         tables.append(np.where(table > _LONGEST_S, NO_DATA_S, table))
@@ -278,16 +304,36 @@ def _lone_seconds(knowledge: Knowledge, mix: Mix, route: str) -> Floats:
     """Return the seconds of a step with one row, by arm; NaN without data; [A].
 
     A pass either verifies a whole draft or none; the mean of the two times, since the time at the
-    mean number of positions may be quite another.
+    mean number of positions may be quite another. An adaptive one verifies about its mean.
     """
-    depth = np.array([arm.k for arm in knowledge.arms])
-    found = np.array([knowledge.found_share(route, arm) for arm in knowledge.arms])
-    full = knowledge.step_table_s(1.0, 1.0 + depth, mix.context_tokens)
-    lone, plain_s = np.ones(1), float(full[0])
-    drafts = np.array(
+    arms = knowledge.arms
+    kinds = [kind_of(arm, mix.load) for arm in arms]
+    found = np.array(
         [
-            knowledge.draft_table_s(arm.method, lone, np.array([arm.k]), plain_s)[0, 0]
-            for arm in knowledge.arms
+            knowledge.found_share(route, kind) if arm.k else 0.0
+            for arm, kind in zip(arms, kinds, strict=True)
         ]
     )
-    return np.asarray(found * full + (1 - found) * full[0] + drafts)
+    short, full, share = _drafted(arms, found)
+    context = mix.context_tokens
+    shorter = knowledge.step_table_s(1.0, 1.0 + short, context)
+    longer = knowledge.step_table_s(1.0, 1.0 + full, context)
+    lone, plain_s = np.ones(1), float(longer[0])
+    depths = [knowledge.drafted_depth(arm, mix.load) for arm in arms]
+    drafts = np.array(
+        [
+            knowledge.draft_table_s(arm.method, lone, np.array([depth]), plain_s)[0, 0]
+            for arm, depth in zip(arms, depths, strict=True)
+        ]
+    )
+    return np.asarray(share * longer + (1 - share) * shorter + drafts)
+
+
+def _drafted(arms: Sequence[Setting], found: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return two draft lengths that passes of each arm have, and the share of the longer; [A]."""
+    depth = np.array([float(arm.k) for arm in arms])
+    is_adaptive = np.array([arm.is_adaptive for arm in arms])
+    mean = found * depth
+    short = np.where(is_adaptive, np.floor(mean), 0.0)
+    full = np.where(is_adaptive, np.ceil(mean), depth)
+    return short, full, np.where(is_adaptive, mean - short, found)

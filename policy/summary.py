@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collectors.records import LoadLevel, Method, Setting
+from policy.adaptive import kind_of
 from policy.explain import turning_point
 from policy.explore import best_trials
 from policy.knowledge import Knowledge
+from policy.pool_advice import PoolAdvice
 from policy.types import (
     AcceptanceCurve,
     Advice,
@@ -21,11 +23,13 @@ from policy.types import (
     TurningPoint,
 )
 from policy.wording import (
+    adaptive_reason,
     alone_reason,
     break_even_reason,
     change_reason,
     evidence_reason,
     flip_wish,
+    lost_reason,
     no_data_reason,
     replay_wish,
     rise_wish,
@@ -56,7 +60,10 @@ class Verdict:
         min_gain: gain that a change must bring.
         goodput: predicted tokens per second with all changes; of the engine where routes share
             steps, of the route where each step holds one row.
+        payback_s: seconds in which the change earns back what it loses; None where it loses
+            nothing.
         trials: what is worth trying.
+        pool: advice to move the route to a pool without speculation; None where there is none.
     """
 
     route: str
@@ -73,7 +80,9 @@ class Verdict:
     alone: Interval | None = None
     min_gain: float = 0.0
     goodput: float = 0.0
+    payback_s: float | None = None
     trials: tuple[Trial, ...] = ()
+    pool: PoolAdvice | None = None
 
     @property
     def is_change(self) -> bool:
@@ -98,6 +107,7 @@ def recommendation(
     knowledge: Knowledge,
     ignored: Sequence[str],
     features: Mapping[Setting, FeatureCheck],
+    pool_note: str | None = None,
 ) -> Recommendation:
     """Fold the verdicts of one route.
 
@@ -107,6 +117,8 @@ def recommendation(
         knowledge: curves and costs that stand behind them.
         ignored: observations that were left out, and why.
         features: by kind of Setting, whether acceptance depends on what requests are like.
+        pool_note: why a pool without speculation cannot be judged; None where it can, or there is
+            none.
     """
     if not verdicts:
         return no_answer(route, "no step held a row of this route")
@@ -123,13 +135,16 @@ def recommendation(
         break_even_load=_break_even(answered),
         reasons=(
             *_reasons(ordered, ignored),
+            *_adaptive(route, changes, knowledge),
             *_unserved(changes, curves),
             *_calibrated(changes, knowledge),
+            *([] if pool_note is None else [pool_note]),
         ),
         would_change_mind=tuple(_wishes(route, ordered)),
         predicted_goodput={verdict.load.label: verdict.goodput for verdict in answered},
         turning_points=tuple(_turning_points(route, answered, knowledge)),
         features=_features(route, features),
+        pools=tuple(verdict.pool for verdict in ordered if verdict.pool is not None),
         trials=best_trials(trial for verdict in ordered for trial in verdict.trials),
     )
 
@@ -180,6 +195,12 @@ def _reasons(verdicts: Sequence[Verdict], ignored: Sequence[str]) -> list[str]:
     sentences = [break_even_reason(_break_even(answered), losing)] if losing else []
     by_weight = sorted(answered, key=lambda verdict: not verdict.is_change)
     sentences += [_change(verdict).reason for verdict in by_weight]
+    sentences += [verdict.pool.reason for verdict in answered if verdict.pool is not None]
+    sentences += [
+        lost_reason(verdict.load, verdict.change, verdict.payback_s)
+        for verdict in answered
+        if verdict.change is not None and verdict.payback_s is not None
+    ]
     sentences += [
         alone_reason(verdict.load, verdict.alone)
         for verdict in answered
@@ -193,10 +214,26 @@ def _reasons(verdicts: Sequence[Verdict], ignored: Sequence[str]) -> list[str]:
 
 def _unserved(changes: Sequence[LoadChange], curves: Sequence[AcceptanceCurve]) -> Iterator[str]:
     """Say of each method newly proposed what it rests on, where little of that is live."""
-    proposed = {change.proposed.method for change in changes if change.proposed != change.current}
+    proposed = {
+        change.proposed.method
+        for change in changes
+        if change.proposed != change.current and not change.proposed.is_adaptive
+    }
     for curve in curves:
         if curve.method in proposed and curve.shares.get(Evidence.LIVE, 0.0) < LEAST_LIVE:
             yield evidence_reason(curve)
+
+
+def _adaptive(route: str, changes: Sequence[LoadChange], knowledge: Knowledge) -> Iterator[str]:
+    """Say of each adaptive Setting in force or proposed what it does at each load level."""
+    arms = (arm for change in changes for arm in (change.proposed, change.current))
+    for arm in dict.fromkeys(arm for arm in arms if arm.is_adaptive):
+        loads = [c.load for c in changes if knowledge.has_evidence(route, arm, c.load)]
+        drafted = [
+            (load, arm.k * knowledge.found_share(route, kind_of(arm, load))) for load in loads
+        ]
+        if drafted:
+            yield adaptive_reason(arm, drafted)
 
 
 def _calibrated(changes: Sequence[LoadChange], knowledge: Knowledge) -> Iterator[str]:
@@ -257,7 +294,7 @@ def _data_wish(verdict: Verdict) -> str:
 def _curves(route: str, knowledge: Knowledge) -> tuple[AcceptanceCurve, ...]:
     deepest: dict[Method, int] = {}
     for arm in knowledge.arms:
-        if arm.method is not Method.OFF:
+        if arm.method is not Method.OFF and not arm.is_adaptive:
             deepest[arm.method] = max(arm.k, deepest.get(arm.method, 0))
     return tuple(
         knowledge.acceptance.curve(route, method, depth)

@@ -1,4 +1,7 @@
-"""Counts of timed steps that add up and fade; only ``policy.cost`` keeps tables of them."""
+"""Counts of timed steps that add up and fade; only ``policy.cost`` keeps tables of them.
+
+And first draft rounds, which are no step times: ``policy.switching`` keeps those.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
+
+from collectors.records import Method
 
 MIN_STEPS = 5.0
 """Steps from which a mean counts as measured."""
@@ -83,3 +88,20 @@ def scaled(timings: Mapping[K, Timing], weight: float) -> dict[K, Timing]:
 def add(timings: dict[K, Timing], key: K, timing: Timing, weight: float) -> None:
     """Add a timing at a weight to what a table has."""
     timings[key] = timings.get(key, NOTHING).plus(timing, weight)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatchUp:
+    """First draft rounds of requests: the drafter reads the whole prompt.
+
+    Attributes:
+        method: drafting method.
+        context_tokens: tokens read, over all rows that drafted.
+        rounds: rounds counted.
+        total_s: their summed seconds.
+    """
+
+    method: Method
+    context_tokens: int
+    rounds: int
+    total_s: float

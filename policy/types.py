@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from collectors.records import LatencyHistogram, LoadLevel, Method, Setting
+from policy.interval import Interval as Interval
+from policy.pool_advice import PoolAdvice
+from policy.timings import CatchUp
 
 
 class Evidence(StrEnum):
@@ -183,6 +186,7 @@ class Window:
         step_costs: by shape.
         draft_costs: by method and shape.
         mixes: by load level.
+        catch_ups: first draft rounds, as a calibration times them.
         is_calibration: True where the costs were measured on an idle engine, by requests sent for
             it: they stand in where traffic has measured nothing, and do not fade.
     """
@@ -194,6 +198,7 @@ class Window:
     step_costs: tuple[StepCost, ...] = ()
     draft_costs: tuple[DraftObservation, ...] = ()
     mixes: tuple[LoadMix, ...] = ()
+    catch_ups: tuple[CatchUp, ...] = ()
     is_calibration: bool = False
 
 
@@ -218,15 +223,6 @@ class Advice(StrEnum):
     CHANGE = "change"
     NO_CHANGE = "no_change"
     NOT_ENOUGH_DATA = "not_enough_data"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """An estimate with its 90 % interval."""
-
-    low: float
-    mean: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +260,7 @@ class LoadChange:
         runner_up: second best Setting and its gain; None where there is one arm only.
         reason: one sentence.
         runner_up_reason: why the runner-up is not proposed; None where there is none.
+        lost_s: seconds of the batch's time that the change itself is expected to lose, once.
     """
 
     load: LoadLevel
@@ -275,6 +272,7 @@ class LoadChange:
     runner_up: tuple[Setting, float] | None
     reason: str
     runner_up_reason: str | None = None
+    lost_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,6 +347,8 @@ class Trial:
         load: the load level at which it promises most.
         most_gain: high end of what it may gain there over the plan; None if its time is unknown.
         most_token_share: share of the route's live tokens that it may take at most.
+        win_share: share of the posterior draws in which it gains most of what is proposed live
+            there and of what is in force; 0 where it is not proposed live.
     """
 
     setting: Setting
@@ -356,6 +356,7 @@ class Trial:
     load: LoadLevel
     most_gain: float | None
     most_token_share: float
+    win_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,6 +377,7 @@ class Recommendation:
         turning_points: where the best Setting of a load level and off change places.
         trials: what is worth trying next, most promising first.
         features: by method, whether acceptance depends on what a request is like.
+        pools: where the route had better move to a pool without speculation.
     """
 
     route: str
@@ -390,3 +392,4 @@ class Recommendation:
     turning_points: tuple[TurningPoint, ...] = ()
     trials: tuple[Trial, ...] = ()
     features: Mapping[Method, FeatureCheck] = field(default_factory=dict)
+    pools: tuple[PoolAdvice, ...] = ()

@@ -16,7 +16,9 @@ from policy.goodput import Batch, step_seconds
 from policy.guardrails import Backing
 from policy.knowledge import Knowledge, Latency, Mix
 from policy.lasting import LastingBelief, one_scene
-from policy.options import Objective, RecommendOptions
+from policy.objective import with_objective
+from policy.options import RecommendOptions
+from policy.pools import pool_advice
 from policy.regimes import Regimes
 from policy.scenes import lone_batch, shared_batch
 from policy.settle import (
@@ -29,6 +31,7 @@ from policy.settle import (
 )
 from policy.statistics import Floats, Ints
 from policy.summary import Verdict
+from policy.switching import LEAST_LOST_S, SwitchCost
 from policy.types import Evidence, Interval, Trial
 from policy.weighing import Weighing
 
@@ -49,6 +52,7 @@ class Case:
         regimes: the behaviours of each route.
         budget: changes of the plan that are left.
         now_s: the present, Unix seconds.
+        switching: what changes of Settings cost.
     """
 
     knowledge: Knowledge
@@ -62,6 +66,7 @@ class Case:
     regimes: Regimes
     budget: EditBudget
     now_s: float
+    switching: SwitchCost
 
 
 def verdicts(case: Case) -> Iterator[Verdict]:
@@ -91,7 +96,7 @@ def _unanswered(case: Case, mix: Mix) -> Iterator[Verdict]:
 def _batch_verdicts(case: Case, batch: Batch) -> Iterator[Verdict]:
     current = _in_force(case, batch)
     batch = _with_first_token_limits(case, _pinned(case, batch, current), current)
-    batch = _with_objective(batch, case.options.objective)
+    batch = with_objective(batch, case.options.objective)
     noise = case.generator.standard_normal(case.options.num_draws)
     for scene in range(batch.num_scenes):
         belief = LastingBelief(case.regimes, case.knowledge, one_scene(batch, scene))
@@ -143,19 +148,6 @@ def _with_first_token_limits(case: Case, batch: Batch, current: Ints) -> Batch:
     return replace(batch, limit_s=limit_s)
 
 
-def _with_objective(batch: Batch, objective: Objective) -> Batch:
-    """Bound the step so that no route takes longer per token than the objective allows."""
-    scenes, off = np.arange(batch.num_scenes), np.zeros(batch.rows.shape, dtype=np.intp)
-    plain_s = step_seconds(batch, scenes, off)[:, None, None]
-    rows = np.where(batch.rows > 0, batch.rows, np.inf)[:, :, None]
-    tokens = np.maximum(batch.tokens / rows, 1.0)
-    longest = (1 + objective.most_slowdown) * plain_s * tokens
-    is_there = (batch.rows > 0)[:, :, None]
-    return replace(
-        batch, limit_s=np.where(is_there, np.minimum(batch.limit_s, longest), batch.limit_s)
-    )
-
-
 def _first_token_slack_s(case: Case, name: str, load: LoadLevel) -> float | None:
     seen, route = case.latencies.get((name, load)), case.routes.get(name)
     high_s = seen.high_ttft_s if seen else None
@@ -164,16 +156,27 @@ def _first_token_slack_s(case: Case, name: str, load: LoadLevel) -> float | None
     return route.ttft_limit_s - high_s
 
 
+def _mix(case: Case, load: LoadLevel) -> Mix:
+    return next(mix for mix in case.mixes if mix.load == load)
+
+
 def _errors(case: Case, batch: Batch, scene: int) -> Floats:
     """Return the relative error of the step time, by route and the arm it would have; [R, A]."""
-    mix = next(mix for mix in case.mixes if mix.load == batch.loads[scene])
+    mix = _mix(case, batch.loads[scene])
     rows = 1.0 if mix.is_lone else mix.rows
-    by_depth = {
-        int(k): case.knowledge.cost.step_error_ratio(rows, rows * (1 + int(k)), mix.context_tokens)
-        for k in np.unique(batch.depth)
+    lengths = _lengths(batch, scene)
+    by_length = {
+        length: case.knowledge.cost.step_error_ratio(rows, rows * (1 + length), mix.context_tokens)
+        for length in np.unique(lengths).tolist()
     }
-    by_arm = np.array([by_depth[int(k)] for k in batch.depth])
-    return np.broadcast_to(by_arm, (len(batch.routes[scene]), len(by_arm)))
+    return np.array([[by_length[length] for length in route] for route in lengths.tolist()])
+
+
+def _lengths(batch: Batch, scene: int) -> Ints:
+    """Return the draft length of each arm on each route, of adaptive ones the mean; [R, A]."""
+    rows = np.where(batch.rows[scene] > 0, batch.rows[scene], np.inf)[:, None]
+    drafted = np.rint(np.maximum(batch.positions[scene] / rows - 1, 0)).astype(np.intp)
+    return np.where([arm.is_adaptive for arm in batch.arms], drafted, batch.depth)
 
 
 def _scene_verdicts(
@@ -190,16 +193,44 @@ def _scene_verdicts(
         for route in present:
             yield Verdict(route=batch.routes[stage.scene][route], load=load, why_not=why)
         return
-    options = case.options.as_control()
-    found = Weighing(one_scene(batch, stage.scene), belief, case.generator, options)
+    found = _weighed(case, stage, belief, current)
     frozen = _frozen(case, stage, present) if found.is_safe(current) else {}
-    proposed = found.improved(current, set(frozen))
+    proposed = found.moved(current, found.improved(current, set(frozen)))
     backing_of = _backing_of(case, stage, current, found)
     settled = settle(stage, current, proposed, backing_of)
+    movable = [r for r in present if stage.batch.allowed[stage.scene, r].sum() > 1]
+    advice = pool_advice(stage, settled.plan, movable, case.options)
     for route in present:
         verdict = _verdict(case, stage, current, settled, route)
-        verdict = replace(verdict, trials=_trials(case, stage, settled.plan, route))
+        verdict = replace(
+            _with_loss(verdict, case, stage, current, route),
+            trials=_trials(case, stage, settled.plan, route),
+            pool=advice if advice and verdict.route in advice.leaves else None,
+        )
         yield _with_runner_up(verdict, stage, current, settled.plan, route, backing_of, frozen)
+
+
+def _weighed(case: Case, stage: Stage, belief: LastingBelief, current: Ints) -> Weighing:
+    batch, names = one_scene(stage.batch, stage.scene), stage.batch.routes[stage.scene]
+    running = {name: batch.arms[arm] for name, arm in zip(names, current, strict=True)}
+    context_tokens = _mix(case, batch.loads[0]).context_tokens
+    charge = case.switching.charge(batch, running, context_tokens)
+    return Weighing(batch, belief, case.generator, case.options.as_control(), charge=charge)
+
+
+def _with_loss(verdict: Verdict, case: Case, stage: Stage, current: Ints, route: int) -> Verdict:
+    """Add what the change itself loses, and in what time it earns that back."""
+    change, rows = verdict.change, stage.batch.rows[stage.scene]
+    if change is None or not verdict.is_change:
+        return verdict
+    share = float(rows[route] / rows.sum())
+    context_tokens = _mix(case, verdict.load).context_tokens
+    lost_s = case.switching.lost_s(change.current, change.proposed, share, context_tokens)
+    now = stage.rates(current)
+    gained = change.gain.mean * float(now.by_route[0, route] / now.goodput[0])
+    if not (lost_s > LEAST_LOST_S and gained > 0):
+        return verdict
+    return replace(verdict, change=replace(change, lost_s=lost_s), payback_s=lost_s / gained)
 
 
 def _trials(case: Case, stage: Stage, plan: Ints, route: int) -> tuple[Trial, ...]:
@@ -257,7 +288,7 @@ def _backing_of(case: Case, stage: Stage, current: Ints, found: Weighing) -> Bac
         name, arm = stage.batch.routes[stage.scene][route], stage.batch.arms[plan[route]]
         limits, seen = case.routes[name], case.latencies.get((name, load))
         return Backing(
-            depth=case.knowledge.depth(name, arm),
+            depth=case.knowledge.depth(name, arm, load),
             is_live=Evidence.LIVE in case.knowledge.acceptance.evidence(name, arm),
             is_cost_known=stage.is_known(plan),
             joint_gain=joint_gain,
@@ -307,7 +338,7 @@ def _first_token_s(case: Case, stage: Stage, current: Ints, plan: Ints, name: st
 def _verdict(case: Case, stage: Stage, current: Ints, settled: Settled, route: int) -> Verdict:
     batch, plan = stage.batch, settled.plan
     name, load = batch.routes[stage.scene][route], batch.loads[stage.scene]
-    missing = tuple(arm for arm in batch.arms if not case.knowledge.has_evidence(name, arm))
+    missing = tuple(arm for arm in batch.arms if not case.knowledge.has_evidence(name, arm, load))
     why = _no_choice_reason(stage, plan, current, route, missing)
     if why is not None:
         return Verdict(route=name, load=load, why_not=why, missing=missing)

@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 from scipy import special
 
-from collectors.records import OFF, Setting
+from collectors.records import OFF, LoadLevel
+from policy.adaptive import AtLoad, Kind, kind_of
 from policy.goodput import NO_DATA_S, Batch, picked, scores_of, step_seconds
 from policy.knowledge import Knowledge
 from policy.options import ControlOptions
@@ -20,11 +21,14 @@ from policy.planner import best_plan
 from policy.regimes import Regimes
 from policy.scenes import StepBounds
 from policy.statistics import TAIL, Bools, Floats, Ints, sample_interval
-from policy.tally import family_of
+from policy.switching import Charge
 from policy.types import Interval
 
 OFF_ARM = 0
 _KNOWN_S = NO_DATA_S * 1e-12
+_KNOWN_RATIO = 0.1
+"""Standard error of the tokens of a pass, over their mean, up to which they count as known."""
+
 _TAIL_Z = float(special.ndtri(1 - TAIL))
 
 
@@ -38,13 +42,19 @@ class Weighing:
         generator: np.random.Generator,
         options: ControlOptions,
         bounds: StepBounds | None = None,
+        charge: Charge | None = None,
     ) -> None:
         self._options = options
         self._bounds = bounds
+        self._charge = charge
         self._belief = belief
         self._draws = belief.draws(generator, options.num_draws, is_next=True)
         self._now = belief.draws(generator, options.num_draws, is_next=False)
-        self.mean = replace(batch, tokens=batch.rows[:, :, None] * belief.mean_tokens()[None])
+        self.mean = replace(
+            batch,
+            tokens=batch.rows[:, :, None] * belief.mean_tokens()[None],
+            positions=belief.mean_positions(),
+        )
         self._noise = generator.standard_normal(options.num_draws)
         self._off = np.full(batch.rows.shape[1], OFF_ARM, dtype=np.intp)
 
@@ -60,6 +70,33 @@ class Weighing:
         if self._score(batch, plan) < (1 + self._options.min_gain) * self._score(batch, current):
             return current
         return self._pruned(batch, plan, current)
+
+    def moved(self, running: Ints, target: Ints) -> Ints:
+        """Return how far to go from what runs to a better plan: moves must earn what they lose.
+
+        A move to what is not known well is free: running it tells what it is worth.
+
+        Args:
+            running: [R] what runs now.
+            target: [R] the plan to go to.
+        """
+        if self._charge is None or np.array_equal(running, target):
+            return target
+        route = np.arange(len(target))
+        drawn = self._now[:, route, target]
+        is_known = drawn.std(axis=0) <= _KNOWN_RATIO * drawn.mean(axis=0)
+        batch = self._charged(target, is_known)
+        allowed = np.zeros_like(batch.allowed)
+        allowed[0, route, running] = batch.allowed[0, route, running]
+        allowed[0, route, target] = True
+        plan = best_plan(replace(batch, allowed=allowed), target[None])[0]
+        return plan if self.is_safe(plan) else target
+
+    def _charged(self, plan: Ints, is_charged: Bools) -> Batch:
+        """Return the batch in which every row that leaves what runs adds what that loses."""
+        assert self._charge is not None
+        lost_s = self._charge.ratio * float(self._seconds(plan[None])[0]) * is_charged[:, None]
+        return replace(self.mean, own_s=self.mean.own_s + lost_s[None])
 
     def explored(self, best: Ints, is_open: Bools) -> Ints:
         """Return the best plan with some routes trying what may turn out better.
@@ -134,9 +171,10 @@ class Weighing:
         return plan
 
     def goodput(self, plan: Ints) -> Interval:
-        """Predict tokens per second."""
+        """Predict the tokens per second of the next window, less what changes lose in it."""
         samples = self._samples(plan, is_against_off=False)
-        return sample_interval(samples, self._score(self.mean, plan))
+        kept = self._kept(plan)
+        return sample_interval(kept * samples, kept * self._score(self.mean, plan))
 
     def is_safe(self, plan: Ints) -> bool:
         """True where even the low end keeps to the bound against off, however long it may take."""
@@ -146,9 +184,18 @@ class Weighing:
         """True where a plan keeps to the bound if it takes as long as expected."""
         return self.over_off(plan) >= self._options.least_over_off
 
-    def least_goodput(self) -> float:
-        """Return what the bound against off asks for, in tokens per second."""
-        return self._options.least_over_off * self._off_goodput()
+    def least_goodput(self, plan: Ints) -> float:
+        """Return what the bound against off asks of a plan, less what going to it loses.
+
+        In tokens per second of the next window.
+        """
+        return self._options.least_over_off * self._off_goodput() * self._kept(plan)
+
+    def _kept(self, plan: Ints) -> float:
+        """Return the share of the next window that changes to a plan leave."""
+        if self._charge is None:
+            return 1.0
+        return max(0.0, 1 - float(self._charge.lost_windows[np.arange(len(plan)), plan].sum()))
 
     def over_off(self, plan: Ints) -> float:
         """Return the low end of a plan's goodput over the most that off may give."""
@@ -194,19 +241,37 @@ class Belief:
         self._regimes = regimes
         self._knowledge = knowledge
         self._batch = batch
-        self._families = [family_of(arm) for arm in batch.arms]
-        self._drafting = [f for f in dict.fromkeys(self._families) if f != OFF]
+        self._kinds = [kind_of(arm, batch.loads[0]) for arm in batch.arms]
+        self._drafting = [kind for kind in dict.fromkeys(self._kinds) if kind != OFF]
         self._deepest = max(1, int(batch.depth.max()))
 
     def mean_tokens(self) -> Floats:
         """Return the expected tokens of a pass; [R, A]."""
         return np.stack([self._by_arm(self._mean(name)) for name in self._batch.routes[0]])
 
+    def mean_positions(self) -> Floats:
+        """Return the expected positions of a step; of adaptive arms as the regimes have it; [R, A].
+
+        Other arms keep those of the batch.
+        """
+        positions = self._batch.positions.copy()
+        for index, kind in enumerate(self._kinds):
+            if isinstance(kind, AtLoad):
+                fills = [self.mean_fill(name, kind) for name in self._batch.routes[0]]
+                drafted = self._batch.depth[index] * np.array(fills)
+                positions[0, :, index] = self._batch.rows[0] * (1 + drafted)
+        return positions
+
+    def mean_fill(self, name: str, kind: AtLoad) -> float:
+        """Return the share of its ceiling that an adaptive Setting keeps."""
+        guess = self._knowledge.posterior(name, kind).fill
+        return self._regimes.mean_fill(name, kind, guess)
+
     def draws(self, generator: np.random.Generator, num_draws: int, *, is_next: bool) -> Floats:
         """Draw the tokens of a pass in the next window, or as things stand now; [N, R, A]."""
         drawn = []
         for name in self._batch.routes[0]:
-            guesses = {family: self._guess(name, family) for family in self._drafting}
+            guesses = {kind: self._guess(name, kind) for kind in self._drafting}
             drawn.append(
                 self._regimes.drawn_tokens(name, guesses, generator, num_draws, is_next=is_next)
             )
@@ -215,7 +280,7 @@ class Belief:
     def is_known(self, plan: Ints) -> Bools:
         """True for arms of the planned method within its evidence: they teach nothing; [R, A]."""
         same = self._batch.family == self._batch.family[plan][:, None]
-        is_evident = self._batch.depth <= self._depths()
+        is_evident = self._batch.depth <= self._depths(self._batch.loads[0])
         return np.asarray((same & is_evident) | (self._batch.depth == 0))
 
     def lasting_windows(self, most: float) -> Floats:
@@ -226,36 +291,39 @@ class Belief:
         """
         names = self._batch.routes[0]
         by_route = np.array([self._regimes.lasting_windows(name, most) for name in names])
-        is_untried = self._depths() == 0
+        is_untried = self._depths(None) == 0
         return np.where(is_untried, most, by_route[:, None])
 
-    def _depths(self) -> Ints:
-        """Return the evidenced draft positions of each arm's method; [R, A]."""
-        arms = self._batch.arms
+    def _depths(self, load: LoadLevel | None) -> Ints:
+        """Return the evidenced draft positions of each arm's method; [R, A].
+
+        Of adaptive ones at a load level, or at any where that is None.
+        """
+        arms, names = self._batch.arms, self._batch.routes[0]
         return np.array(
-            [[self._knowledge.depth(name, arm) for arm in arms] for name in self._batch.routes[0]]
+            [[self._knowledge.depth(name, arm, load) for arm in arms] for name in names]
         )
 
     def step_error_ratio(self, rows: float, positions: float) -> float:
         """Return the relative error of a step time."""
         return self._knowledge.cost.step_error_ratio(rows, positions, 0.0)
 
-    def _mean(self, name: str) -> dict[Setting, Floats]:
+    def _mean(self, name: str) -> dict[Kind, Floats]:
         return {
-            family: self._regimes.mean_tokens(name, family, *self._guess(name, family))
-            for family in self._drafting
+            kind: self._regimes.mean_tokens(name, kind, *self._guess(name, kind))
+            for kind in self._drafting
         }
 
-    def _guess(self, name: str, family: Setting) -> tuple[Floats, Floats]:
+    def _guess(self, name: str, kind: Kind) -> tuple[Floats, Floats]:
         """Return the first guess of acceptance, and how far drafts reach; [D] each."""
-        posterior = self._knowledge.posterior(name, family)
+        posterior = self._knowledge.posterior(name, kind)
         mean = posterior.alpha / (posterior.alpha + posterior.beta)
         return mean[: self._deepest], posterior.reach[: self._deepest]
 
-    def _by_arm(self, by_family: Mapping[Setting, Floats]) -> Floats:
-        """Take each arm's draft length out of its family's tokens; [..., A]. Off gives one."""
-        plain = np.ones(next(iter(by_family.values())).shape[:-1]) if by_family else np.ones(1)
-        columns = zip(self._batch.arms, self._families, strict=True)
+    def _by_arm(self, by_kind: Mapping[Kind, Floats]) -> Floats:
+        """Take each arm's draft length out of its kind's tokens; [..., A]. Off gives one."""
+        plain = np.ones(next(iter(by_kind.values())).shape[:-1]) if by_kind else np.ones(1)
+        columns = zip(self._batch.arms, self._kinds, strict=True)
         return np.stack(
-            [by_family[family][..., arm.k] if arm.k else plain for arm, family in columns], axis=-1
+            [by_kind[kind][..., arm.k] if arm.k else plain for arm, kind in columns], axis=-1
         )

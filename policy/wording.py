@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from collectors.records import LoadLevel, Method, Setting
@@ -51,6 +51,17 @@ def break_even_reason(paying: LoadLevel | None, losing: Sequence[tuple[LoadLevel
     return f"Off above the break-even: it pays up to load {paying.label}, not at {worst}."
 
 
+def adaptive_reason(arm: Setting, drafted: Sequence[tuple[LoadLevel, float]]) -> str:
+    """Say what an adaptive Setting does: its ceiling, and how long its drafts are by load level."""
+    lengths = ", ".join(
+        f"{mean:.1f} at load {load.label} ({1 - mean / arm.k:.0%} cut)" for load, mean in drafted
+    )
+    return (
+        f"{arm.label} drafts {arm.k} tokens at most, and the engine ends each draft where the next "
+        f"token no longer pays: mean length {lengths}."
+    )
+
+
 def evidence_reason(curve: AcceptanceCurve) -> str:
     """Say what a proposed method's acceptance rests on, where most of it was never served."""
     kinds = ", ".join(f"{share:.0%} {kind}" for kind, share in curve.shares.items())
@@ -65,13 +76,16 @@ def no_data_reason(load: LoadLevel, why: str) -> str:
 def replay_wish(route: str, arms: Sequence[Setting]) -> list[str]:
     """Name the Settings that a replay could make evaluable, a sentence for each method."""
     wishes = []
-    by_method = sorted(arms, key=lambda arm: (arm.method, arm.k))
-    for method, group in groupby(by_method, key=lambda arm: arm.method):
+    by_method = sorted(arms, key=lambda arm: (arm.method, arm.is_adaptive, arm.k))
+    for (method, is_adaptive), group in groupby(
+        by_method, key=lambda arm: (arm.method, arm.is_adaptive)
+    ):
         lengths = sorted({arm.k for arm in group})
         shown = ", ".join(str(k) for k in lengths)
+        name, far = (f"{method} adaptive", "at that load") if is_adaptive else (method, "that far")
         wishes.append(
-            f"A replay of {method} with k {shown} on {route}: not evaluable, since never observed "
-            "or replayed that far there."
+            f"A replay of {name} with k {shown} on {route}: not evaluable, since never observed "
+            f"or replayed {far} there."
         )
     return wishes
 
@@ -89,4 +103,37 @@ def rise_wish(load: LoadLevel, arm: Setting, tokens: float, needed: float) -> st
     return (
         f"At load {load.label}: {arm.label} rising from {tokens:.2f} to above {needed:.2f} tokens "
         "a pass, where it beats off."
+    )
+
+
+def lost_reason(load: LoadLevel, change: LoadChange, payback_s: float) -> str:
+    """Say what a change itself loses, and in what time it earns that back."""
+    return (
+        f"At load {load.label} the change to {change.proposed.label} itself loses about "
+        f"{change.lost_s:.2g} s of the engine's time, earned back in {payback_s:.2g} s."
+    )
+
+
+def pool_reason(
+    load: LoadLevel,
+    leaves: Sequence[str],
+    gain: Interval,
+    off_tax_ratio: float,
+    changed: Mapping[str, Setting],
+    *,
+    is_off: bool,
+) -> str:
+    """Say what moving routes to a pool without speculation gains, and why."""
+    names = " and ".join(leaves)
+    runs = "run" if len(leaves) > 1 else "runs"
+    why = f"a plain step costs {off_tax_ratio:.1%} more here than there"
+    if is_off:
+        why = f"off is best there anyway, and {why}"
+    if changed:
+        others = ", ".join(f"{route} at {setting.label}" for route, setting in changed.items())
+        why = f"{why}; {others} here then"
+    return (
+        f"At load {load.label} {names} {runs} better in a pool without speculation: "
+        f"{gain.mean:+.1%} of all tokens (90 % interval {gain.low:+.1%} to {gain.high:+.1%}), "
+        f"for {why}."
     )

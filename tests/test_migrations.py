@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, event, inspect
+from sqlalchemy import Engine, MetaData, event, func, insert, inspect, select
 
+from collectors.records import OFF, Plan, PlanEntry, load_level_of
 from tests.databases import empty_database, kind, postgres
-from tests.fixtures.facts import group, page, step
+from tests.fixtures.facts import DRAFT_3, group, page, step
 from tuner.errors import BadRequest, SchemaOutdated, StoreConflict
-from tuner.store import facts, migrating, open_store
+from tuner.store import access, arms, facts, migrating, open_store, plans, trials
+from tuner.store.plans import Outcome, PlanChange
 from tuner.store.schema import Base
 
 __all__ = ["empty_database", "kind", "postgres"]
@@ -166,6 +168,96 @@ def test_rows_of_the_first_revision_live_through_an_upgrade_and_back(empty_datab
     migrating.downgrade(empty_database, "0001")
     assert counted() == [1, 1, 2, 1]
     assert "decisions" not in tables(empty_database)
+
+
+VALUES = {int: 1, float: 1.0, str: "1", bool: False, datetime: NOW}
+
+
+def fill_every_table(url: str) -> dict[str, int]:
+    """Put a row into each table, all with the number 1; return how many rows each has."""
+    store = open_store(url)
+    with store.writing() as session:
+        found = MetaData()
+        found.reflect(session.connection())
+        for table in found.sorted_tables:
+            if table.name != "alembic_version":
+                values = {one.name: VALUES[one.type.python_type] for one in table.columns}
+                session.execute(insert(table).values(**values))
+    store.close()
+    return num_rows(url)
+
+
+def num_rows(url: str) -> dict[str, int]:
+    store = open_store(url)
+    with store.reading() as session:
+        found = MetaData()
+        found.reflect(session.connection())
+        counts = {
+            table.name: session.scalars(select(func.count()).select_from(table)).one()
+            for table in found.sorted_tables
+        }
+    store.close()
+    return counts
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002"])
+def test_a_row_of_every_old_table_lives_through_an_upgrade_and_back(
+    empty_database: str, revision: str
+):
+    migrating.upgrade(empty_database, revision)
+    before = fill_every_table(empty_database)
+    assert set(before.values()) == {1}
+
+    migrating.upgrade(empty_database)
+
+    after = num_rows(empty_database)
+    assert {name: after[name] for name in before} == before
+    store = open_store(empty_database)
+    with store.reading() as session:
+        (token,) = access.listed(session)
+    store.close()
+    assert token.sign_outs == 0
+    migrating.downgrade(empty_database, revision)
+    assert num_rows(empty_database) == before
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_trial_that_runs_during_the_upgrade_is_ended_by_the_service(
+    empty_database: str, is_over: bool
+):
+    """Before, a trial was known by the reason of its plan change only."""
+    migrating.upgrade(empty_database, "0002")
+    place = ("chat", load_level_of(1))
+    trial = Plan(entries=(PlanEntry(route=place[0], load=place[1], setting=DRAFT_3),))
+    whys = ["trial of draft_model k=3 on chat at load 1 until 700"]
+    whys += ["end of the trial of draft_model k=3 on chat at load 1: its time is over"] * is_over
+    store = open_store(empty_database)
+    with store.writing() as session:
+        arms.remember(session, (OFF, DRAFT_3))
+        for why in whys:
+            change = PlanChange(
+                engine="bundled",
+                recommendation=None,
+                at=NOW,
+                who="ann",
+                why=why,
+                outcome=Outcome.APPLIED,
+                plan=trial,
+                before=Plan(),
+            )
+            plans.add(session, change)
+
+    migrating.upgrade(empty_database)
+
+    with store.reading() as session:
+        found = trials.open_on(session, "bundled")
+    store.close()
+    if is_over:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.route, found.load, found.change, found.most_tokens) == (*place, 1, 0)
+        assert (found.setting, found.former, found.end_s) == (DRAFT_3, OFF, 700.0)
 
 
 def test_a_migration_that_would_orphan_rows_changes_nothing(tmp_path: Path):

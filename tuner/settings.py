@@ -32,7 +32,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from collectors.records import Method, Route, Setting
+from collectors.records import CALIBRATION_ROUTE, Method, Route, Setting
 from policy.options import Objective
 from tuner.errors import BadRequest
 
@@ -41,17 +41,18 @@ _OTHER_VARIABLES = ("SPECTUNER_CONFIG", "SPECTUNER_CACHE_DIR")
 _SECRET = ("engine_api_key", "session_secret")
 _DEFAULT_ARMS = (
     Setting(),
-    *(Setting(method=Method.DRAFT_MODEL, k=k) for k in (3, 5)),
+    Setting(method=Method.DRAFT_MODEL, k=3),
     *(Setting(method=Method.PROMPT_LOOKUP, k=k, lookup_min=1, lookup_max=3) for k in (3, 8)),
     Setting(method=Method.SUFFIX, k=8),
     Setting(method=Method.EAGLE, k=3),
+    Setting(method=Method.EAGLE, k=5, is_adaptive=True),
     Setting(method=Method.EAGLE, k=3, tree_nodes=5, tree_width=3),
     Setting(method=Method.MEDUSA, k=3, tree_nodes=5, tree_width=3),
     Setting(method=Method.MTP, k=3),
     Setting(method=Method.PARD, k=5),
     Setting(method=Method.MLP_SPECULATOR, k=3),
 )
-"""One or two of each method that the bundled engine ships; what an engine lacks is left out."""
+"""One to three of each method that the bundled engine ships; what an engine lacks is left out."""
 
 
 class InvalidSettings(BadRequest):
@@ -111,6 +112,9 @@ class Settings(BaseSettings):
     capture_share: float = Field(0.1, ge=0, le=1, description="share of requests captured")
     capture_per_route: int = Field(50, ge=1, le=10_000, description="captured requests a route")
     capture_retention_days: Days = Field(7.0, description="days captures are kept")
+    retention_days: Days = Field(
+        90.0, description="days that windows, plans and proofs are kept; what is needed stays"
+    )
     replay_interval_s: Seconds = Field(3600.0, description="between shadow replays")
     replay_requests: int = Field(20, ge=1, le=10_000, description="captured requests a replay")
     divergence_interval_s: Seconds = Field(21_600.0, description="between divergence reports")
@@ -126,6 +130,12 @@ class Settings(BaseSettings):
     )
     change_interval_s: Seconds = Field(
         3600.0, description="between changes of one plan entry, after the first four"
+    )
+    clean_pool: bool = Field(
+        False, description="routes could be served from engines without speculation; be advised"
+    )
+    off_tax_ratio: float | None = Field(
+        None, ge=0, lt=10, description="what a plain step costs more here than on such an engine"
     )
     half_life_s: Seconds = Field(3600.0, description="age at which evidence counts half")
     window_s: Seconds = Field(60.0, description="length of one observation window")
@@ -196,6 +206,8 @@ class Settings(BaseSettings):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"names {', '.join(repeated)} twice; keep one entry a route")
+        if CALIBRATION_ROUTE in names:
+            raise ValueError(f"names {CALIBRATION_ROUTE}, kept for `spectuner calibrate`; rename")
         return value
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
-from collectors.records.parsing import JsonObject, integer, member, require, text
+from collectors.records.parsing import JsonObject, integer, member, require, text, truth
 
 MAX_DRAFT_LENGTH = 16
 MAX_TREE_NODES = 64
@@ -37,8 +37,14 @@ class Method(StrEnum):
         """True where the drafter can offer a tree of candidates instead of a chain."""
         return self in _BRANCHING
 
+    @property
+    def can_adapt(self) -> bool:
+        """True where the drafter knows a chance for each token, so that a draft may end early."""
+        return self in _ADAPTING
+
 
 _BRANCHING = frozenset({Method.MEDUSA, Method.EAGLE, Method.MTP, Method.MLP_SPECULATOR})
+_ADAPTING = _BRANCHING | {Method.DRAFT_MODEL, Method.PARD, Method.SELF_SPARSE, Method.SUFFIX}
 
 
 class AcceptanceRule(StrEnum):
@@ -71,6 +77,8 @@ class Setting:
         lookup_min: shortest n-gram matched by prompt_lookup, in tokens; 0 for other methods.
         lookup_max: longest n-gram matched by prompt_lookup, in tokens; 0 for other methods.
         drafter: id of the drafter weights; empty for methods without weights.
+        is_adaptive: k is the ceiling, and the engine ends each draft where its next position no
+            longer pays at this load; chains only.
     """
 
     method: Method = Method.OFF
@@ -81,6 +89,7 @@ class Setting:
     lookup_min: int = 0
     lookup_max: int = 0
     drafter: str = ""
+    is_adaptive: bool = False
 
     def __post_init__(self) -> None:
         """Refuse combinations that mean nothing."""
@@ -92,6 +101,7 @@ class Setting:
                 f"k must be 1 to {MAX_DRAFT_LENGTH} for {self.method}, got {self.k}",
             )
         self._check_tree()
+        self._check_adaptive()
         if self.method is Method.PROMPT_LOOKUP:
             require(
                 1 <= self.lookup_min <= self.lookup_max <= MAX_LOOKUP_TOKENS,
@@ -114,6 +124,19 @@ class Setting:
             f"got k {self.k}, tree_nodes {self.tree_nodes} and tree_width {self.tree_width}",
         )
 
+    def _check_adaptive(self) -> None:
+        if not self.is_adaptive:
+            return
+        require(
+            self.method.can_adapt,
+            f"{self.method} cannot be adaptive; leave it out, or use one of: "
+            f"{', '.join(sorted(_ADAPTING))}",
+        )
+        require(
+            self.tree_nodes == 0,
+            f"a tree of {self.tree_nodes} cannot be adaptive; leave out tree_nodes or is_adaptive",
+        )
+
     @property
     def is_tree(self) -> bool:
         """True where a tree of candidates is drafted; lookahead lays out its own."""
@@ -134,11 +157,15 @@ class Setting:
         rule = "" if self.rule is AcceptanceRule.REJECTION else f" {self.rule}"
         lossy = "" if self.rule.is_lossless else " (lossy)"
         tree = f" tree={self.tree_nodes}x{self.tree_width}" if self.tree_nodes else ""
-        return f"{self.method} k={self.k}{tree}{rule}{lossy}"
+        adaptive = " adaptive" if self.is_adaptive else ""
+        return f"{self.method} k={self.k}{tree}{adaptive}{rule}{lossy}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the wire form."""
-        return asdict(self)
+        """Return the wire form; `is_adaptive` only where true, so that older digests stay."""
+        plain = asdict(self)
+        if not self.is_adaptive:
+            del plain["is_adaptive"]
+        return plain
 
     @classmethod
     def from_dict(cls, data: JsonObject) -> Self:
@@ -160,6 +187,7 @@ class Setting:
             lookup_min=integer(data, "lookup_min", 1 if is_lookup else 0),
             lookup_max=integer(data, "lookup_max", 3 if is_lookup else 0),
             drafter=text(data, "drafter", ""),
+            is_adaptive=truth(data, "is_adaptive"),
         )
 
 

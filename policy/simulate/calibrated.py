@@ -21,6 +21,9 @@ _CONTEXTS = (0.0, 256.0, 1024.0, 4096.0, 16_384.0)
 _REPEATS = 7
 """Steps behind each time, at least."""
 
+_MANY_ROWS = 256
+"""Rows up to which a pass takes what as many positions of the largest batch measured take."""
+
 _LEAST_RATIO = 0.5
 """No extrapolation to shorter contexts falls below this share of what was measured."""
 
@@ -118,7 +121,8 @@ class Calibration:
             is_beyond_usual: the context axis counts entries beyond the usual ones of each row, as
                 drawn worlds do; otherwise all entries of the batch.
         """
-        rows = sorted({cell.rows for cell in self.verify})
+        measured = sorted({cell.rows for cell in self.verify})
+        rows = [*measured, max(_MANY_ROWS, 2 * measured[-1])]
         positions = sorted({cell.positions for cell in self.verify})
         usual = USUAL_CONTEXT_TOKENS if is_beyond_usual else 0.0
         contexts = np.array(_CONTEXTS)
@@ -128,7 +132,10 @@ class Calibration:
             positions=np.array(positions, dtype=np.float64),
             context_tokens=contexts,
             seconds=np.stack(
-                [self._of_rows(count, positions, contexts + usual * count) for count in rows]
+                [
+                    self._of_rows(min(count, measured[-1]), positions, contexts + usual * count)
+                    for count in rows
+                ]
             ),
             drafts=self._drafts(),
         )
@@ -173,7 +180,9 @@ class Calibration:
             if cell.rows == rows:
                 cells.setdefault(cell.positions, []).append(cell)
         known = sorted(cells)
-        curves = np.stack([_along_context(cells[count], contexts) for count in known])
+        curves = np.stack(
+            [_along_context(cells[count], contexts, self._entry_s) for count in known]
+        )
         places = np.array(known, dtype=np.float64)
         return np.stack(
             [
@@ -181,6 +190,21 @@ class Calibration:
                 for count in positions
             ]
         )
+
+    @property
+    def _entry_s(self) -> float:
+        """Seconds a KV entry takes more, the median of all shapes: one alone is too uncertain."""
+        shapes: dict[tuple[int, int], list[VerifyTime]] = {}
+        for cell in self.verify:
+            shapes.setdefault((cell.rows, cell.positions), []).append(cell)
+        slopes = []
+        for cells in shapes.values():
+            first = min(cells, key=lambda cell: cell.context_tokens)
+            last = max(cells, key=lambda cell: cell.context_tokens)
+            if last.context_tokens > first.context_tokens:
+                entries = last.context_tokens - first.context_tokens
+                slopes.append((last.seconds - first.seconds) / entries)
+        return max(0.0, float(np.median(slopes))) if slopes else 0.0
 
     def _drafts(self) -> dict[Drafting, DraftTime]:
         drafts = {way: DraftTime() for way in Drafting}
@@ -207,13 +231,14 @@ def _table_of(cells: Sequence[RoundTime]) -> DraftTable:
     )
 
 
-def _along_context(cells: Sequence[VerifyTime], contexts: Floats) -> Floats:
-    """Return seconds over contexts from the contexts measured; flat with a single one."""
+def _along_context(cells: Sequence[VerifyTime], contexts: Floats, entry_s: float) -> Floats:
+    """Return seconds over contexts from those measured, beyond them by what an entry takes."""
     ordered = sorted(cells, key=lambda cell: cell.context_tokens)
     places = np.array([cell.context_tokens for cell in ordered])
     times = np.array([cell.seconds for cell in ordered])
-    line = np.array([_interpolated(places, times, float(context)) for context in contexts])
-    return np.asarray(np.maximum(line, _LEAST_RATIO * times.min()))
+    inside = np.interp(contexts, places, times)
+    outside = np.maximum(contexts - places[-1], 0) + np.minimum(contexts - places[0], 0)
+    return np.asarray(np.maximum(inside + entry_s * outside, _LEAST_RATIO * times.min()))
 
 
 def _interpolated(places: Floats, values: Floats, at: float) -> float:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collectors.records import Setting
 from policy.controller import Decision
-from policy.simulate.engine import Engine
+from policy.simulate.engine import ARMS, Engine
 from policy.simulate.field import BEST_FIXED, OFF_NAME, ORACLE, entrants
 from policy.simulate.objectives import tpot_limits_s
 from policy.simulate.ours import Spectuner
@@ -103,6 +104,7 @@ def play(
     engine: Engine,
     clock: Callable[[], float],
     on_policy: Callable[[], None] = lambda: None,
+    arms: Sequence[Setting] = ARMS,
 ) -> Match:
     """Run all policies in a world.
 
@@ -110,18 +112,19 @@ def play(
         engine: the world on its profile.
         clock: seconds, to time decisions by.
         on_policy: called after each policy.
+        arms: what ours, the bandits and the oracles may choose.
     """
     world = engine.world
     traces: dict[str, Trace] = {}
-    ours = Spectuner(world.seed)
-    for policy in (*entrants(engine, world.seed), ours):
+    ours = Spectuner(world.seed, arms=arms)
+    for policy in (*entrants(engine, world.seed, arms), ours):
         traces[policy.name] = run(engine, policy, world.seed, clock)
         on_policy()
     traces[BEST_FIXED] = max(
         (trace for name, trace in traces.items() if name.startswith("fixed ")),
         key=lambda trace: float(trace.goodput.sum()),
     )
-    line = _line(engine, traces, clock)
+    line = _line(engine, traces, clock, arms)
     scores = {name: score_of(trace, line, world) for name, trace in traces.items()}
     return Match(
         seed=world.seed,
@@ -151,9 +154,14 @@ class Line:
     limited: Floats
 
 
-def _line(engine: Engine, traces: Mapping[str, Trace], clock: Callable[[], float]) -> Line:
+def _line(
+    engine: Engine,
+    traces: Mapping[str, Trace],
+    clock: Callable[[], float],
+    arms: Sequence[Setting],
+) -> Line:
     limits_s = tpot_limits_s(engine.profile)
-    limited = run(engine, LimitedOracle(engine, limits_s), engine.world.seed, clock)
+    limited = run(engine, LimitedOracle(engine, limits_s, arms), engine.world.seed, clock)
     return Line(
         best=traces[ORACLE].goodput,
         off=traces[OFF_NAME].goodput,

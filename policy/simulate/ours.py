@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import compress
 
 import numpy as np
 
-from collectors.records import Method, Setting, load_level_of
+from collectors.records import OFF, Method, Setting, load_level_of
 from policy.controller import Controller, Decision
 from policy.knowledge import Mix
 from policy.options import ControlOptions
-from policy.simulate.engine import ARMS, Choice, Counts, Turn
+from policy.simulate.engine import ARMS, WAYS, Choice, Counts, Turn
 from policy.simulate.peers.base import for_each
-from policy.simulate.profiles import USUAL_CONTEXT_TOKENS, Drafting
+from policy.simulate.profiles import USUAL_CONTEXT_TOKENS
 from policy.simulate.worlds import ROUTES, WINDOW_S
 from policy.types import DraftObservation, LoadMix, Observation, StepCost, Window
 
 HALF_LIFE_WINDOWS = 300.0
 EPOCH_S = 1_800_000_000.0
 
-_METHODS = {Drafting.LOOKUP: Method.PROMPT_LOOKUP, Drafting.MODEL: Method.DRAFT_MODEL}
+_METHODS = {way: method for method, way in WAYS.items() if method is not Method.OFF}
 
 
 class Spectuner:
@@ -28,10 +29,12 @@ class Spectuner:
 
     name = "spectuner"
 
-    def __init__(self, seed: int, options: ControlOptions | None = None) -> None:
-        """Start without knowledge."""
+    def __init__(
+        self, seed: int, options: ControlOptions | None = None, arms: Sequence[Setting] = ARMS
+    ) -> None:
+        """Start without knowledge of what the arms do."""
         chosen = options or ControlOptions(half_life_s=HALF_LIFE_WINDOWS * WINDOW_S)
-        self._controller = Controller(ARMS, np.random.default_rng((seed, 2)), chosen)
+        self._controller = Controller(arms, np.random.default_rng((seed, 2)), chosen)
         self._settings: list[Setting] = []
         self.decisions: list[Decision] = []
 
@@ -46,7 +49,7 @@ class Spectuner:
         )
         decision = self._controller.decide(mix, EPOCH_S + turn.window * WINDOW_S)
         self.decisions.append(decision)
-        self._settings = [decision.settings.get(name, ARMS[0]) for name in ROUTES]
+        self._settings = [decision.settings.get(name, OFF) for name in ROUTES]
         return for_each(self._settings, turn)
 
     def observe(self, counts: Counts) -> None:
@@ -75,7 +78,7 @@ def window_of(counts: Counts, settings: list[Setting]) -> Window:
                 rows_by_route=dict(zip(ROUTES, turn.rows.astype(float).tolist(), strict=True)),
                 context_tokens=_context(turn),
                 tokens=int(counts.tokens.sum()),
-                busy_s=counts.steps * counts.step_s,
+                busy_s=counts.busy_s,
             ),
         ),
     )
@@ -83,6 +86,7 @@ def window_of(counts: Counts, settings: list[Setting]) -> Window:
 
 def _observation(counts: Counts, route: int, setting: Setting, end_s: float) -> Observation:
     passes = int(counts.turn.rows[route]) * counts.steps
+    slots = counts.choice.slots[route]
     attempts = counts.attempts[route, : setting.k].tolist()
     accepts = counts.accepts[route, : setting.k].tolist()
     return Observation(
@@ -92,8 +96,8 @@ def _observation(counts: Counts, route: int, setting: Setting, end_s: float) -> 
         start_s=end_s - WINDOW_S,
         end_s=end_s,
         passes=passes,
-        verify_passes=passes if setting.k else 0,
-        drafted=passes * setting.k,
+        verify_passes=int(slots[0]) * counts.steps,
+        drafted=int(slots.sum()) * counts.steps,
         accepted=sum(accepts),
         tokens=int(counts.tokens[route]),
         attempts=tuple(attempts),

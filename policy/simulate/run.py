@@ -10,6 +10,7 @@ import numpy as np
 
 from policy.simulate.engine import Choice, Engine, switch_loss
 from policy.simulate.peers.base import Policy
+from policy.simulate.worlds import WINDOW_S
 from policy.statistics import Floats, Ints
 
 
@@ -71,12 +72,13 @@ def run(engine: Engine, policy: Policy, seed: int, clock: Callable[[], float]) -
     for window in range(num_windows):
         turn = engine.turn(window)
         started = clock()
-        choice = policy.choose(turn)
+        asked = policy.choose(turn)
         deciding[window] = clock() - started
+        choice = engine.allotted(turn, asked)
         loss = switch_loss(engine.profile, turn, choice, before)
         by_route[window] = (1 - loss) * engine.route_goodputs(turn, choice)
         moved[window] = 0 if before is None else choice.moved(before)
-        counts = engine.counts(turn, choice, generator)
+        counts = engine.counts(turn, choice, generator, loss * WINDOW_S)
         started = clock()
         policy.observe(counts)
         learning[window] = clock() - started

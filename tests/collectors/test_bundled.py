@@ -156,6 +156,19 @@ def test_captures_out_of_order_are_refused(player: Player, client: httpx.Client)
         collector(player.url, client).captures(0, 10)
 
 
+@pytest.mark.parametrize("can_adapt", [True, False])
+def test_the_adaptive_mode_needs_an_engine_that_says_it_has_it(
+    engine: RunningEngine, client: httpx.Client, can_adapt: bool
+):
+    known = collector(engine.url, client).capabilities()
+    eagle = MethodCapability(method=Method.EAGLE, max_k=8, can_adapt=can_adapt)
+    adaptive = Setting(method=Method.EAGLE, k=5, is_adaptive=True)
+
+    found = replace(known, methods=(eagle,)).unsupported_reason(adaptive)
+
+    assert (found is None) == can_adapt
+
+
 @pytest.mark.parametrize(("max_tree_nodes", "is_refused"), [(0, True), (8, True), (16, False)])
 def test_a_tree_needs_an_engine_that_says_it_drafts_them_so_large(
     engine: RunningEngine, client: httpx.Client, max_tree_nodes: int, is_refused: bool

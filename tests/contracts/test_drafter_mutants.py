@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 from collectors.records import Method, Setting
@@ -16,13 +17,18 @@ from tests.contracts.drafter_cases import (
     assert_cache_is_that_of_a_fresh_prefill,
     greedy,
 )
-from tests.contracts.test_drafter_sampling import FALSE_ALARM, outcome_p_value
+from tests.contracts.test_drafter_sampling import (
+    FALSE_ALARM,
+    columns_of,
+    outcome_p_value,
+    unseeded_p_value,
+)
 from tests.tuner.engine.harness import prompts, random_decoder, request, tokens_of
 from tuner.engine import core as core_module
 from tuner.engine import verdicts
 from tuner.engine.core import EngineCore
 from tuner.engine.drafters import draft_cache
-from tuner.engine.drafters.base import Draft
+from tuner.engine.drafters.base import NO_DRAFT, Draft, DraftAsk, Drafter
 from tuner.engine.model import passes
 from tuner.engine.model.slots import FeatureSlots, KvSlots
 from tuner.engine.row import Row
@@ -206,6 +212,36 @@ def test_a_residual_that_is_the_plain_target_is_caught_by_what_is_drawn(
     assert outcome_p_value(case, {"temperature": 1.0}) > FALSE_ALARM
     patch(monkeypatch)
     assert outcome_p_value(case, {"temperature": 1.0}) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("method", [Method.DRAFT_MODEL, Method.PARD])
+def test_drafted_tokens_kept_by_their_own_probability_are_caught_by_what_is_drawn(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the adaptive mode must never do: judge a token instead of its position."""
+
+    def choose(drafter: Drafter) -> None:
+        right = drafter.propose
+
+        def chosen(asks: Sequence[DraftAsk]) -> list[Draft]:
+            return [_likely_part(drafter, draft) for draft in right(asks)]
+
+        monkeypatch.setattr(drafter, "propose", chosen)
+
+    case = Case(name=method.value, setting=Setting(method=method, k=6, is_adaptive=True))
+    assert unseeded_p_value(case, monkeypatch)[0] > FALSE_ALARM
+    assert unseeded_p_value(case, monkeypatch, choose)[0] < FALSE_ALARM
+
+
+def _likely_part(drafter: Drafter, draft: Draft) -> Draft:
+    """Return a draft without its first token less probable than an even share, and what follows."""
+    if draft.probs is None:
+        return draft
+    own = draft.probs.gather(1, torch.tensor(columns_of(drafter, draft)).unsqueeze(1)).squeeze(1)
+    length = int((own >= 1 / draft.probs.shape[1]).cumprod(0).sum())
+    if not length:
+        return NO_DRAFT
+    return replace(draft, token_ids=draft.token_ids[:length], probs=draft.probs[:length])
 
 
 def test_a_stale_draft_cache_costs_acceptance(monkeypatch: pytest.MonkeyPatch) -> None:

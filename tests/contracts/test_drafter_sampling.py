@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,7 +26,9 @@ from tests.tuner.engine.harness import (
 from tests.tuner.engine.verification.reference_sampling import reference_probs
 from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import Draft, DraftAsk, Drafter
-from tuner.engine.request import SamplingParams
+from tuner.engine.request import EngineRequest, SamplingParams
+from tuner.engine.verification import rows as sampler_rows
+from tuner.engine.verification.drawing import new_generator
 from tuner.engine.verification.selfcheck import (
     chi_square_p_value,
     claimed_probs_p_value,
@@ -49,7 +53,7 @@ SAMPLINGS: tuple[dict[str, float], ...] = (
 )
 
 
-def sampling_engine(name: str) -> SmallEngine:
+def sampling_engine(name: str, position_s: float = 0.1) -> SmallEngine:
     return small_engine(
         vocab_size=VOCAB,
         seed=3,
@@ -59,6 +63,7 @@ def sampling_engine(name: str) -> SmallEngine:
             max_rows=48, max_context_tokens=CONTEXT, queue_limit=SAMPLES, prefill_tokens=240
         ),
         scale=0.3,
+        position_s=position_s,
     )
 
 
@@ -72,16 +77,20 @@ def sampled_requests(setting: Setting, num: int, **sampling: object) -> list:  #
 def outcome_p_value(case: Case, sampling: dict[str, float], samples: int = SAMPLES) -> float:
     """Return the p-value of the second to fourth token of sampled answers, together."""
     engine = sampling_engine(case.name)
-    deltas = engine.run(sampled_requests(case.setting, samples, **sampling))
+    return p_value_of(engine, sampled_requests(case.setting, samples, **sampling))
+
+
+def p_value_of(engine: SmallEngine, asked: Sequence[EngineRequest]) -> float:
+    """Return the p-value of what an engine answers to equal requests."""
+    deltas = engine.run(asked)
     outcomes = torch.tensor([tokens_of(each)[1:OUTCOME_LENGTH] for each in deltas.values()])
     numbers = (outcomes * VOCAB ** torch.arange(OUTCOME_LENGTH - 1).flip(0)).sum(1)
     counts = torch.bincount(numbers, minlength=VOCAB ** (OUTCOME_LENGTH - 1))
-    return chi_square_p_value(counts, outcome_probs(engine, sampling) * samples)
+    return chi_square_p_value(counts, outcome_probs(engine, asked[0].sampling) * len(asked))
 
 
-def outcome_probs(engine: SmallEngine, sampling: dict[str, float]) -> Tensor:
+def outcome_probs(engine: SmallEngine, params: SamplingParams) -> Tensor:
     """Return the exact probability of each outcome, the first token summed over."""
-    params = SamplingParams(**sampling)  # type: ignore[arg-type]
     probs = torch.ones(1, dtype=torch.float64)
     texts: list[tuple[int, ...]] = [()]
     for _ in range(OUTCOME_LENGTH):
@@ -107,6 +116,45 @@ def test_sampled_outcomes_are_distributed_as_the_target_alone(
 ) -> None:
     """Chi-square over all outcomes of three tokens, rare ones pooled; false-alarm rate 1e-4."""
     assert outcome_p_value(case, sampling) > FALSE_ALARM
+
+
+POSITION_S = 0.012
+"""At 48 rows, some positions of each draft pay and some do not."""
+
+ADAPTIVE = [case for case in cases() if case.setting.is_adaptive and case.name != "self_sparse"]
+"""On prompts as short as these self_sparse drafts nothing."""
+
+
+def unseeded_p_value(
+    case: Case, monkeypatch: pytest.MonkeyPatch, mutate: Callable[[Drafter], None] | None = None
+) -> tuple[float, float]:
+    """Return the p-value of answers whose drafts follow the load, and draft tokens a pass.
+
+    Requests without a seed get one from a count, so that the test says the same in every run.
+    """
+    numbers = itertools.count()
+    monkeypatch.setattr(sampler_rows, "new_generator", lambda seed: new_generator(next(numbers)))
+    engine = sampling_engine(case.name, POSITION_S)
+    if mutate is not None:
+        mutate(engine.drafters[case.setting.method])
+    asked = sampled_requests(case.setting, SAMPLES, temperature=1.0)
+    p_value = p_value_of(engine, [unseeded(each) for each in asked])
+    traces = engine.traces().values()
+    passes = sum(trace.passes for trace in traces)
+    return p_value, sum(trace.drafted for trace in traces) / passes
+
+
+def unseeded(asked: EngineRequest) -> EngineRequest:
+    return replace(asked, sampling=replace(asked.sampling, seed=None))
+
+
+@pytest.mark.parametrize("case", ADAPTIVE, ids=str)
+def test_drafts_that_end_by_load_and_chances_leave_answers_distributed_as_the_target_alone(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p_value, drafted = unseeded_p_value(case, monkeypatch)
+    assert p_value > FALSE_ALARM
+    assert 0 < drafted < 0.8 * case.setting.k
 
 
 def test_plain_decoding_is_distributed_as_the_target_alone() -> None:

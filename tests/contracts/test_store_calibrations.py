@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from collectors.records import Method
-from policy.calibration import CalibratedCosts, CatchUp
+from policy.calibration import CalibratedCosts
+from policy.timings import CatchUp
 from policy.types import DraftObservation, StepCost
 from tuner.store import Store, calibrations
 from tuner.store.calibrations import StoredCalibration

@@ -17,6 +17,8 @@ from tests.fixtures.facts import busy_records, group, page, step, trace
 from tuner.errors import BadRequest, CursorMoved, StoreConflict, StoreUnavailable
 from tuner.store import Store, facts, observations, open_store
 from tuner.store.facts import Cursor, Journal, JournalTotals
+from tuner.store.schema import WindowRow
+from tuner.store.statements import insert_rows
 from tuner.workflows.observe import window_of
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -276,3 +278,17 @@ def test_folding_twenty_thousand_steps_is_a_handful_of_queries(migrated_file: Pa
     assert any(one.setting == OFF for one in window.observations)
     assert 0 < len(statements) < 20
     store.close()
+
+
+def test_more_windows_than_a_statement_takes_values_are_read(store: Store):
+    """PostgreSQL takes 65,535."""
+    empty = {"requests": [], "step_costs": [], "draft_costs": [], "mixes": []}
+    rows = [
+        {"engine": "bundled", "start_s": at, "end_s": at + 1, "created_at": NOW, "body": empty}
+        for at in range(66_000)
+    ]
+    with store.writing() as session:
+        insert_rows(session, WindowRow, rows)
+
+    with store.reading() as session:
+        assert len(observations.between(session, "bundled", 0.0, 1e6)) == 66_000

@@ -9,19 +9,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collectors.records import OFF, Setting, load_level_of
+from policy.acceptance import AcceptanceModel
 from policy.controller import Controller
-from policy.knowledge import Mix
+from policy.cost import CostModel
+from policy.knowledge import Knowledge, Mix, Venture
+from policy.learning import Learner
 from policy.options import ControlOptions
-from policy.simulate.engine import ARMS, Engine
+from policy.scenes import shared_batch
+from policy.simulate.engine import ARMS, Choice, Counts, Engine, Turn
 from policy.simulate.match import prediction_of
-from policy.simulate.ours import Spectuner
+from policy.simulate.ours import Spectuner, window_of
 from policy.simulate.peers.base import Fixed
 from policy.simulate.peers.oracles import PerRouteOracle
 from policy.simulate.profiles import profile_named
 from policy.simulate.run import Trace, run
+from policy.simulate.worlds import ROUTES as WORLD_ROUTES
 from policy.simulate.worlds import draw_world
+from policy.switching import Charge
 from policy.types import DraftObservation, Evidence, LoadMix, Observation, StepCost, Window
-from tests.policy.worlds import END_S
+from policy.weighing import Belief, Weighing
+from tests.policy.worlds import END_S, draft, draft_costs, observation, step_costs, window
 
 ROUTES = ("chat", "code", "other")
 
@@ -106,6 +113,95 @@ def test_a_burst_beyond_all_that_was_measured_harms_one_window_at_most() -> None
         got, _, off = traces(engine, Spectuner(seed), seed)
         assert np.sum(got.goodput < 0.98 * off) <= 1
         assert got.goodput[44:60].sum() > 1.03 * off[44:60].sum()
+
+
+def weighed(loss_s: float, hold_windows: float) -> tuple[Weighing, np.ndarray]:  # type: ignore[type-arg]
+    """A batch of three routes whose drafts of three pay, where changing one costs a third."""
+    learner = Learner(AcceptanceModel.empty(), CostModel.empty())
+    known = window(
+        [observation(draft(3), [0.8, 0.6, 0.4], route=name) for name in ROUTES],
+        step_costs(lambda rows, positions: 0.01 + 1e-5 * positions, 12, range(8), 4096),
+        draft_costs(lambda rows, depth: 1e-4 * depth, (4, 12), range(1, 8)),
+    )
+    learner.observe(known)
+    learner.price(known)
+    knowledge = Knowledge(
+        acceptance=learner.acceptance,
+        cost=learner.cost,
+        arms=(OFF, draft(1), draft(3)),
+        min_passes=1.0,
+        posteriors={},
+        venture=Venture(),
+    )
+    batch = shared_batch(knowledge, [mix_of(dict.fromkeys(ROUTES, 4.0))], {})
+    assert batch is not None
+    lost = np.full((3, 3), loss_s / 3)
+    lost[:, 0] = 0.0
+    charge = Charge(lost_windows=lost, hold_windows=np.full(3, hold_windows))
+    belief = Belief(learner.regimes, knowledge, batch)
+    generator = np.random.default_rng(0)
+    found = Weighing(batch, belief, generator, ControlOptions(), charge=charge)
+    return found, found.improved(np.zeros(3, dtype=np.intp), set())
+
+
+def test_a_change_is_made_only_where_it_earns_what_it_loses() -> None:
+    off = np.zeros(3, dtype=np.intp)
+    cheap, target = weighed(0.2, hold_windows=30.0)
+    assert target.tolist() == [2, 2, 2]
+    assert cheap.moved(off, target).tolist() == [2, 2, 2]
+    dear, _ = weighed(20.0, hold_windows=10.0)
+    assert dear.moved(off, target).tolist() == [0, 0, 0]
+    lasting, _ = weighed(20.0, hold_windows=200.0)
+    assert lasting.moved(off, target).tolist() == [2, 2, 2]
+
+
+def test_what_a_change_loses_is_missing_from_the_goodput_predicted_for_its_window() -> None:
+    found, target = weighed(0.2, hold_windows=30.0)
+    free, _ = weighed(0.0, hold_windows=30.0)
+    assert found.goodput(target).mean == pytest.approx(0.8 * free.goodput(target).mean)
+
+
+def test_a_risk_is_not_laid_to_a_plan_for_what_going_to_it_loses() -> None:
+    found, target = weighed(0.2, hold_windows=30.0)
+    free, _ = weighed(0.0, hold_windows=30.0)
+    assert found.least_goodput(target) == pytest.approx(0.8 * free.least_goodput(target))
+
+
+def test_what_runs_already_costs_nothing_to_keep() -> None:
+    dear, target = weighed(20.0, hold_windows=10.0)
+    assert dear.moved(target, target).tolist() == target.tolist()
+
+
+def test_the_loss_of_switching_is_learned_where_there_is_one() -> None:
+    world = draw_world(5, ("W2", "W5"), 80)
+    for profile, loss_s in (("bs-cliff", 0.2), ("gpu", 0.0)):
+        learner = Learner(AcceptanceModel.empty(), CostModel.empty())
+        ours = Spectuner(5)
+        run(
+            Engine(world=world, profile=profile_named(profile)),
+            Watched(ours, learner),
+            5,
+            lambda: 0.0,
+        )
+        assert learner.switching.loss.mean == pytest.approx(loss_s, rel=0.05, abs=1e-6)
+
+
+class Watched:
+    """The control loop with a learner that looks on."""
+
+    name = "watched"
+
+    def __init__(self, ours: Spectuner, learner: Learner) -> None:
+        self._ours = ours
+        self._learner = learner
+
+    def choose(self, turn: Turn) -> Choice:
+        return self._ours.choose(turn)
+
+    def observe(self, counts: Counts) -> None:
+        self._ours.observe(counts)
+        settings_ = [self._ours.decisions[-1].settings.get(name, OFF) for name in WORLD_ROUTES]
+        self._learner.observe(window_of(counts, settings_))
 
 
 def numbers() -> st.SearchStrategy[int]:
@@ -212,9 +308,9 @@ def test_no_input_whatever_yields_a_plan_outside_the_bounds(
     seen: list[Window], rows: dict[str, float]
 ) -> None:
     loop = controller()
-    for number, window in enumerate(seen):
+    for number, one in enumerate(seen):
         loop.observe(sound_window(number))
-        loop.observe(window)
+        loop.observe(one)
         loop.decide(mix_of({"chat": 4.0, "code": 4.0}), END_S + number)
 
     decision = loop.decide(mix_of(rows), END_S + 10)

@@ -164,7 +164,7 @@ def test_trials_take_the_cheapest_evidence_that_is_lacking() -> None:
     (found,) = asked([world], OFF, (*ARMS, lookup(2), suffix))
     wanted = {trial.setting: trial.by for trial in found.trials}
     assert wanted == {lookup(2): Evidence.REPLAY, suffix: Evidence.COUNTERFACTUAL}
-    assert all(trial.most_token_share == 0 for trial in found.trials)
+    assert all(trial.most_token_share == trial.win_share == 0 for trial in found.trials)
 
 
 def test_live_trials_stay_within_their_share_and_off_routes_that_break_their_limits() -> None:
@@ -178,6 +178,7 @@ def test_live_trials_stay_within_their_share_and_off_routes_that_break_their_lim
     live = [trial for trial in calm.trials if trial.by is Evidence.LIVE]
     assert live
     assert all(trial.most_token_share == 0.02 for trial in live)
+    assert 0 < sum(trial.win_share for trial in live) <= 1
     burning = (Route(name="chat", tpot_limit_s=0.005),)
     (hot,) = asked([world], OFF, routes=burning)
     assert not [trial for trial in hot.trials if trial.by is Evidence.LIVE]

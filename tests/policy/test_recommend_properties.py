@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -34,7 +35,8 @@ from tests.policy.worlds import (
     window,
 )
 
-ARMS = (draft(1), draft(4), draft(16), lookup(2), lookup(8))
+ADAPTIVE = replace(draft(7), is_adaptive=True)
+ARMS = (draft(1), draft(4), draft(16), lookup(2), lookup(8), ADAPTIVE)
 ROUTES = ("a", "b", "c")
 MIN_PASSES = 30.0
 

@@ -30,6 +30,7 @@ def test_default_arms_are_few_and_hold_a_chain_or_tree_of_every_shipped_method()
     assert len(set(arms)) == len(arms) <= 12
     assert {arm.method for arm in arms} == set(Method) - {Method.LOOKAHEAD, Method.SELF_SPARSE}
     assert {arm.method for arm in arms if arm.tree_nodes} == {Method.EAGLE, Method.MEDUSA}
+    assert {arm.method for arm in arms if arm.is_adaptive} == {Method.EAGLE}
 
 
 def test_a_lossy_arm_is_refused_with_the_way_to_use_it() -> None:
@@ -52,6 +53,13 @@ def test_command_line_wins_over_environment_and_environment_over_file(
     settings = load_settings(file, port=9003)
 
     assert (settings.port, settings.window_s, settings.engine_name) == (9003, 6.0, "from-file")
+
+
+def test_the_name_of_calibration_requests_is_no_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECTUNER_ROUTES", '[{"name": "calibration"}]')
+
+    with pytest.raises(InvalidSettings, match="kept for `spectuner calibrate`"):
+        load_settings()
 
 
 def test_routes_and_arms_are_read_from_the_environment_as_json(
@@ -139,7 +147,9 @@ def test_a_data_folder_that_is_a_file_is_one_line_with_the_fix(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("value", ["inf", "1e300", "1e-300", "0"])
-@pytest.mark.parametrize("name", ["ingest_interval_s", "window_s", "capture_retention_days"])
+@pytest.mark.parametrize(
+    "name", ["ingest_interval_s", "window_s", "capture_retention_days", "retention_days"]
+)
 def test_a_time_that_no_clock_can_hold_is_refused(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,8 @@
-"""Tokens, signed session cookies and form values; revoking a token ends its sessions at once."""
+"""Tokens, signed session cookies and form values; revoking a token ends its sessions at once.
+
+A cookie says how often its token had been signed out of, so that signing out ends every session
+of the token, for good and in every service on the database.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import hashlib
 import hmac
 import math
 import secrets
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,15 +29,15 @@ from tuner.store import Store, access, audit
 SESSION_LIFE = timedelta(days=7)
 MAX_FAILURES = 20
 FAILURE_WINDOW_S = 60.0
-_MAX_ENDED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ticket:
-    """What a session cookie says: which token opened it, and a value of its own."""
+    """What a session cookie says: which token opened it after which sign-outs, its own value."""
 
     token_id: int
     nonce: str
+    sign_outs: int
 
 
 class TokenDoorkeeper:
@@ -53,8 +56,6 @@ class TokenDoorkeeper:
         self._now = now
         self._signer = URLSafeTimedSerializer(secret, salt="spectuner session")
         self._limit = FailureLimit(MAX_FAILURES, FAILURE_WINDOW_S, monotonic_s)
-        self._ended: dict[str, None] = {}
-        self._lock = threading.Lock()
         self.is_secure = urlsplit(settings.public_url).scheme == "https"
         self.cookie_name = f"spectuner_{settings.port}"
 
@@ -63,7 +64,7 @@ class TokenDoorkeeper:
         ticket = self._ticket(request)
         if ticket is None:
             return None
-        actor = self._actor(ticket.token_id)
+        actor = self._actor(ticket)
         return None if actor is None else Session(actor=actor, csrf=self._csrf(ticket.nonce))
 
     def sign_in(self, request: Request, token: str, response: Response) -> Actor:
@@ -74,7 +75,7 @@ class TokenDoorkeeper:
             TooManyAttempts: too many wrong tokens from this address lately.
         """
         found = self._checked(request, token)
-        content = self._signer.dumps([found.id, secrets.token_urlsafe(16)])
+        content = self._signer.dumps([found.id, secrets.token_urlsafe(16), found.sign_outs])
         response.set_cookie(
             self.cookie_name,
             content if isinstance(content, str) else content.decode(),
@@ -84,17 +85,15 @@ class TokenDoorkeeper:
             httponly=True,
             samesite="strict",
         )
-        self._note(found.name, "sign_in", f"token {found.id}", "done")
+        self._note(found.name, audit.SIGN_IN, f"token {found.id}", "done")
         return _actor_of(found)
 
     def sign_out(self, request: Request, response: Response) -> None:
-        """End the session of a request and take its cookie away."""
+        """End the sessions of a request's token and take its cookie away."""
         ticket = self._ticket(request)
-        if ticket is not None:
-            with self._lock:
-                self._ended[ticket.nonce] = None
-                while len(self._ended) > _MAX_ENDED:
-                    self._ended.pop(next(iter(self._ended)))
+        if ticket is not None and self._actor(ticket) is not None:
+            with self._store.writing() as session:
+                access.sign_out(session, ticket.token_id)
         response.delete_cookie(
             self.cookie_name, path="/", secure=self.is_secure, httponly=True, samesite="strict"
         )
@@ -126,7 +125,7 @@ class TokenDoorkeeper:
             found = access.by_secret(session, token, self._now())
         if found is None:
             self._limit.note_failure(address)
-            self._note(address, "sign_in", "token", "refused")
+            self._note(address, audit.SIGN_IN, "token", audit.REFUSED)
             raise SignInNeeded(
                 "this token is unknown, expired or revoked; "
                 "`spectuner db token NAME` makes a new one"
@@ -139,17 +138,19 @@ class TokenDoorkeeper:
             content = self._signer.loads(cookie, max_age=int(SESSION_LIFE.total_seconds()))
         except BadSignature:
             return None
-        ticket = _Ticket(token_id=int(content[0]), nonce=str(content[1]))
-        with self._lock:
-            return None if ticket.nonce in self._ended else ticket
+        if len(content) != len(_Ticket.__slots__):
+            return None
+        token_id, nonce, sign_outs = content
+        return _Ticket(token_id=int(token_id), nonce=str(nonce), sign_outs=int(sign_outs))
 
-    def _actor(self, token_id: int) -> Actor | None:
+    def _actor(self, ticket: _Ticket) -> Actor | None:
         try:
             with self._store.reading() as session:
-                token = access.one(session, token_id)
+                token = access.one(session, ticket.token_id)
         except NotFound:
             return None
-        return _actor_of(token) if token.is_valid(self._now()) else None
+        is_open = token.is_valid(self._now()) and token.sign_outs == ticket.sign_outs
+        return _actor_of(token) if is_open else None
 
     def _csrf(self, nonce: str) -> str:
         return hmac.new(self._secret, f"csrf {nonce}".encode(), hashlib.sha256).hexdigest()

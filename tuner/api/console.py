@@ -54,7 +54,6 @@ from tuner.store import (
 )
 from tuner.store.recommendations import State
 
-MAX_REASON = 500
 MAX_RUNS = 100
 MAX_RUNS_EACH = 8
 
@@ -139,7 +138,6 @@ class StoreConsole:
         why = one_line("acknowledge", reason, is_needed=True)
         with errors_as_answers(), self.store.writing() as session:
             stored = drift.acknowledge(session, number, who=actor.name, why=why, at=self.now())
-        self._note(actor, "drift.acknowledge", f"drift alarm {number}", why)
         return alarm_line(stored)
 
     def replays(self) -> tuple[ReplayLine, ...]:
@@ -268,14 +266,16 @@ def one_line(verb: str, reason: str, *, is_needed: bool) -> str:
     """Return the reason for doing something on one line.
 
     Raises:
-        InvalidAction: it is missing where one is needed, or too long.
+        InvalidAction: it is missing where one is needed, too long, or no plain text.
     """
     why = " ".join(reason.split())
     if not why and is_needed:
         raise InvalidAction(f"to {verb}, give a reason; it is kept with the decision")
-    if len(why) > MAX_REASON:
-        raise InvalidAction(f"the reason has {len(why)} characters; keep it within {MAX_REASON}")
-    return why
+    most = audit.MAX_REASON
+    if len(why) > most:
+        raise InvalidAction(f"the reason has {len(why)} characters; keep it within {most}")
+    with errors_as_answers():
+        return audit.reason_line(why) if why else ""
 
 
 def _run(run: jobs.JobRun) -> JobRun:

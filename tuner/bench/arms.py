@@ -32,17 +32,30 @@ many as the weights are prepacked for.
 
 
 def arms(
-    capabilities: Capabilities, draft_lengths: Sequence[int], trees: Sequence[TreeShape]
+    capabilities: Capabilities,
+    draft_lengths: Sequence[int],
+    trees: Sequence[TreeShape],
+    *,
+    has_adaptive: bool = False,
 ) -> list[Setting]:
     """Return speculation off and every loaded method at every draft length and tree that fits.
 
     Off is measured like any other: how far it lies from 1 says how far the run can be trusted.
+
+    Args:
+        capabilities: what is loaded.
+        draft_lengths: of chains; the depths that trees may have.
+        trees: of methods that can branch.
+        has_adaptive: add each method that can adapt, the longest length its ceiling.
     """
     chosen = [OFF]
     for capability in capabilities.methods:
         if capability.method is not Method.OFF:
             chosen.extend(_chains(capability, draft_lengths))
             chosen.extend(_trees(capability, draft_lengths, trees))
+            if has_adaptive and capability.method.can_adapt:
+                longest = _lengths(capability, draft_lengths)[-1]
+                chosen.append(Setting(method=capability.method, k=longest, is_adaptive=True))
     return chosen
 
 

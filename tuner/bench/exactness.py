@@ -108,11 +108,13 @@ class Exactness:
         """Return what was compared and found, one sentence each."""
         settings = {case.setting for case in self.cases if case.setting.k}
         trees = {setting for setting in settings if setting.is_tree}
+        adaptive = sum(setting.is_adaptive for setting in settings)
         drafting = {case.setting.method for case in self.cases if case.drafted}
         idle = {setting.method for setting in settings} - drafting
         lines = [
             f"Compared {self.num_answers} answers, alone and in batches of {BATCH}. Methods: "
-            f"{len(drafting)}, chains: {len(settings) - len(trees)}, trees: {len(trees)}.",
+            f"{len(drafting)}, chains: {len(settings) - len(trees)} ({adaptive} adaptive), "
+            f"trees: {len(trees)}.",
             f"{self.num_wrong} differences that rounding does not explain.",
         ]
         if idle:
@@ -156,7 +158,9 @@ class ExactnessBench:
                 window_tokens=SPARSE_WINDOW_TOKENS, min_saved_ratio=0.0
             )
         self._engine = build_engine(settings, target, drafters)
-        self._settings = arms(self._engine.capabilities, DRAFT_LENGTHS, DEFAULT_TREES)
+        self._settings = arms(
+            self._engine.capabilities, DRAFT_LENGTHS, DEFAULT_TREES, has_adaptive=True
+        )
         self._batches = (1, BATCH)
         self.num_cases = len(self._settings) * len(self._batches)
 

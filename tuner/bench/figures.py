@@ -73,7 +73,7 @@ class Figures:
         tokens_per_pass: per sequence, over all passes.
         acceptance_by_position: by draft position, chance that it is kept where all before it were.
         c: one draft step over one plain step; None where nothing was drafted or timed.
-        predicted_speedup: from acceptance and c alone; None as c.
+        predicted_speedup: from acceptance, c and draft steps alone; None as c.
         speedup: plain time over time, for the same tokens; None where nothing was timed.
         interval: [low, mean, high] of 90 % over questions; None for a few.
         first_draft_steps: the first draft, which reads the prompt, in plain steps.
@@ -105,7 +105,11 @@ def sums_of(questions: Sequence[Encoded], turns: Sequence[Turn]) -> list[Sums]:
 
 
 def figures_of(
-    sums: Sequence[Sums], k: int, categories: Sequence[str] | None = None
+    sums: Sequence[Sums],
+    k: int,
+    categories: Sequence[str] | None = None,
+    *,
+    is_adaptive: bool = False,
 ) -> Figures | None:
     """Return the figures of one arm over a set of questions.
 
@@ -113,6 +117,7 @@ def figures_of(
         sums: the arm's sums.
         k: its draft length.
         categories: those that count; None for all.
+        is_adaptive: its drafts may be shorter than k.
 
     Returns:
         None where no question of these categories was answered by a pass.
@@ -122,13 +127,14 @@ def figures_of(
     if survival is None:
         return None
     c = _draft_cost(counted)
+    depth = _mean_depth(counted) if c is not None and is_adaptive else k
     tokens_per_pass = tokens_from_survival(survival, k)
     return Figures(
         questions=sum(each.answers for each in counted),
         tokens_per_pass=tokens_per_pass,
         acceptance_by_position=_acceptance(_merged(counted), k),
         c=c,
-        predicted_speedup=None if c is None else tokens_per_pass / (1 + k * c),
+        predicted_speedup=None if c is None else tokens_per_pass / (1 + depth * c),
         speedup=_speedup(counted),
         interval=_interval(counted),
         first_draft_steps=_first_draft_steps(counted) if k else None,
@@ -212,6 +218,11 @@ def _draft_cost(sums: Sequence[Sums]) -> float | None:
         return None
     plain_step_s = sum(each.plain_step_s for each in sums) / timed
     return sum(each.draft_s for each in sums) / depth / plain_step_s
+
+
+def _mean_depth(sums: Sequence[Sums]) -> float:
+    """Return the sequential draft steps of a timed step."""
+    return sum(each.draft_depth for each in sums) / sum(each.num_timed for each in sums)
 
 
 def _first_draft_steps(sums: Sequence[Sums]) -> float | None:

@@ -100,6 +100,7 @@ class Row:
             "k": setting.k,
             "tree_nodes": setting.tree_nodes,
             "tree_width": setting.tree_width,
+            "is_adaptive": setting.is_adaptive,
             "batch": self.batch,
             "prompts": figures.questions,
             "tokens_per_pass": figures.tokens_per_pass,
@@ -331,7 +332,8 @@ class MethodReport:
         self, group: str, runs: Sequence[ArmRun], categories: Sequence[str] | None = None
     ) -> Iterator[Row]:
         for run in runs:
-            figures = figures_of(run.sums, run.setting.k, categories)
+            setting = run.setting
+            figures = figures_of(run.sums, setting.k, categories, is_adaptive=setting.is_adaptive)
             if figures is not None:
                 yield Row(
                     group=group,

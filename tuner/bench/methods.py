@@ -64,6 +64,7 @@ class MethodOptions:
         batches: sequences together.
         draft_lengths: k of every method.
         trees: of every method that can branch, beside its chains.
+        has_adaptive: measure each method that can adapt in that mode too.
     """
 
     engine: EngineSettings
@@ -75,6 +76,7 @@ class MethodOptions:
     batches: tuple[int, ...] = (1, 16)
     draft_lengths: tuple[int, ...] = (2, 5)
     trees: tuple[TreeShape, ...] = DEFAULT_TREES
+    has_adaptive: bool = False
 
     @property
     def entries_needed(self) -> int:
@@ -131,7 +133,12 @@ class MethodBench:
         keep_freed_memory()
         self.engine: LoadedEngine = build_engine(settings, target, drafters)
         self.plain: LoadedEngine = build_engine(settings, target, {})
-        every = arms(self.engine.capabilities, options.draft_lengths, options.trees)
+        every = arms(
+            self.engine.capabilities,
+            options.draft_lengths,
+            options.trees,
+            has_adaptive=options.has_adaptive,
+        )
         self._workloads = _workloads(options.batches, asked, every)
         self._sampled = Sampled(
             file=options.prompts.name,

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from collectors.records import Setting
 from policy.errors import InvalidInput
 from policy.simulate.calibrated import Calibration
-from policy.simulate.engine import ARMS, Engine
+from policy.simulate.engine import ADAPTIVE_ARMS, ARMS, Engine
 from policy.simulate.field import peers
 from policy.simulate.match import Match, play
 from policy.simulate.objectives import tpot_limits_s
@@ -36,6 +37,8 @@ class PolicyBenchOptions:
         trace: file of arrivals and lengths that gives the load; None to draw it.
         measured: measured table in place of the built-in profile `cpu`; None to keep that.
         calibration: file that it was read from, for the command line; None where there is none.
+        adaptive: True where the engine's adaptive mode is among the arms.
+        again: command line of the run that this is a part of; None where it is all of it.
     """
 
     seeds: int = 20
@@ -46,6 +49,13 @@ class PolicyBenchOptions:
     trace: Path | None = None
     measured: Calibration | None = None
     calibration: Path | None = None
+    adaptive: bool = False
+    again: str | None = None
+
+    @property
+    def arms(self) -> tuple[Setting, ...]:
+        """What every policy that chooses among arms may choose."""
+        return (*ARMS, *ADAPTIVE_ARMS) if self.adaptive else ARMS
 
     @property
     def played_profile(self) -> Profile:
@@ -103,9 +113,12 @@ class PolicyBench:
     def command(self) -> str:
         """The command line that gives these figures again."""
         chosen = self.options
+        if chosen.again is not None:
+            return chosen.again
         trace = "" if chosen.trace is None else f" --trace {chosen.trace}"
         if chosen.calibration is not None:
             trace += f" --calibration {chosen.calibration}"
+        trace += " --adaptive" if chosen.adaptive else ""
         return (
             f"spectuner bench policy --part B --seeds {chosen.seeds} --profile {chosen.profile} "
             f"--workloads {chosen.workloads} --windows {chosen.windows} "
@@ -188,7 +201,7 @@ def _match(
     options: PolicyBenchOptions, seed: int, trace: Trace | None, on_run: Callable[[], None]
 ) -> Match:
     engine = Engine(world=_world(options, seed, trace), profile=options.played_profile)
-    return play(engine, time.thread_time, on_run)
+    return play(engine, time.thread_time, on_run, options.arms)
 
 
 def _world(options: PolicyBenchOptions, seed: int, trace: Trace | None) -> World:

@@ -9,7 +9,7 @@ import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -32,6 +32,9 @@ ROUTES = ("code_edit", "json_extract", "rag_answer", "chat")
 DRAFTERS = (Method.EAGLE, Method.DRAFT_MODEL)
 """What drafts behind the arms of the draft model: the first one that is loaded."""
 
+SPARE_TOKENS = 16
+"""Room behind the longest answer, so that no draft is cut for want of it."""
+
 LIMITS = EngineLimits(max_rows=16, max_context_tokens=1280, prefill_tokens=4096)
 
 
@@ -49,14 +52,33 @@ class Parts:
     target: LoadedModel
     drafters: Mapping[Method, Drafter]
 
-    def engine(self, drafters: Mapping[Method, Drafter]) -> LoadedEngine:
-        """Return an engine with some drafters on the same weights, timed by thread-CPU time."""
-        return build_engine(self.settings, self.target, drafters, clock=time.thread_time)
+    def engine(
+        self, drafters: Mapping[Method, Drafter], limits: EngineLimits | None = None
+    ) -> LoadedEngine:
+        """Return an engine with some drafters on the same weights, timed by thread-CPU time.
+
+        Args:
+            drafters: by method.
+            limits: sizes; None for those of the settings.
+        """
+        settings = self.settings if limits is None else replace(self.settings, limits=limits)
+        return build_engine(settings, self.target, drafters, clock=time.thread_time)
 
     def seat(self, settings: EngineSettings) -> Parts:
         """Return parts with fresh drafters on the same weights."""
         drafters = load_drafters(settings, self.target)
         return Parts(settings=settings, target=self.target, drafters=drafters)
+
+    def seated(self, rows: int, prompts: Mapping[str, Sequence[Encoded]], max_tokens: int) -> Parts:
+        """Return parts with fresh drafters for the benchmark's arms and room for one batch."""
+        longest = max(len(one.token_ids) for encoded in prompts.values() for one in encoded)
+        limits = replace(
+            self.settings.limits,
+            max_rows=rows,
+            max_context_tokens=longest + max_tokens + SPARE_TOKENS,
+        )
+        methods = (Method.PROMPT_LOOKUP, self.drafter)
+        return self.seat(replace(self.settings, methods=methods, limits=limits))
 
     @property
     def drafter(self) -> Method:

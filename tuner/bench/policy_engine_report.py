@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -9,6 +10,7 @@ from tuner.bench.policy_fidelity import Cell
 from tuner.bench.policy_live import Confirmation, goodput_of
 from tuner.bench.policy_parts import PartA
 
+_COLOURS = ("#8a8a8a", "#0b6e4f", "#7a5195", "#ef5675", "#ffa600", "#2f4b7c")
 _SIDE, _LEFT, _ROW, _WIDTH = 360, 230, 30, 860
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}
@@ -94,25 +96,39 @@ def _cells(cells: Sequence[Cell]) -> str:
             f"{cell.measured:.1f}",
             f"{cell.predicted:.1f}",
             f"{cell.error:+.1%}",
+            f"{cell.noise:.1%}",
         )
         for cell in cells
     ]
-    return _table(("cell", "Setting", "measured", "predicted", "error"), rows)
+    return _table(("cell", "Setting", "measured", "predicted", "error", "standard error"), rows)
 
 
 def _against(cells: Sequence[Cell]) -> str:
-    """Draw predictions over measurements; the line is where they agree."""
-    most = max(max(cell.measured, cell.predicted) for cell in cells)
+    """Draw predictions over measurements, a colour for each Setting; they agree on the line."""
+    most = 1.05 * max(max(cell.measured, cell.predicted) for cell in cells)
+    labels = list(dict.fromkeys(cell.setting.label for cell in cells))
+    colours = dict(zip(labels, itertools.cycle(_COLOURS), strict=False))
     dots = [
         f'<circle cx="{_SIDE * cell.measured / most:.1f}" '
-        f'cy="{_SIDE * (1 - cell.predicted / most):.1f}" r="4" fill="#0b6e4f"/>'
+        f'cy="{_SIDE * (1 - cell.predicted / most):.1f}" r="4" '
+        f'fill="{colours[cell.setting.label]}"/>'
         for cell in cells
     ]
+    names = [
+        _text(_SIDE + 24, 60 + 20 * place, label, "start", colours[label])
+        for place, label in enumerate(labels)
+    ]
+    frame = f'<rect width="{_SIDE}" height="{_SIDE}" fill="none" stroke="#d0d0d0"/>'
     line = f'<line x1="0" y1="{_SIDE}" x2="{_SIDE}" y2="0" stroke="#8a8a8a"/>'
-    return (
-        f'<svg viewBox="-8 -8 {2 * _SIDE} {_SIDE + 16}" role="img">{line}{"".join(dots)}'
-        f'<text x="{_SIDE + 12}" y="16">predicted over measured, 0 to {most:.0f}</text></svg>'
+    ends = (
+        _text(0, _SIDE + 16, "0", "start"),
+        _text(_SIDE, _SIDE + 16, f"{most:.0f}", "end"),
+        _text(_SIDE / 2, _SIDE + 16, "measured, tokens per CPU-second", "middle"),
+        _text(_SIDE + 24, 12, f"predicted, up to {most:.0f}", "start"),
+        _text(_SIDE + 24, 32, "on the line both agree", "start"),
     )
+    shapes = "".join((frame, line, *dots, *names, *ends))
+    return f'<svg viewBox="-8 -8 {2 * _SIDE} {_SIDE + 32}" role="img">{shapes}</svg>'
 
 
 def _standings(confirmation: Confirmation) -> str:
@@ -146,8 +162,9 @@ def _standings(confirmation: Confirmation) -> str:
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+def _text(x: float, y: float, words: str, anchor: str, colour: str = "#1b1b1b") -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"'
+    return f"<text {place}>{escape(words)}</text>"
 
 
 def _bar(y: float, width: float, height: int, colour: str) -> str:

@@ -15,9 +15,10 @@ from policy.simulate.calibrated import Calibration, RoundTime, VerifyTime
 from policy.simulate.profiles import Drafting
 from policy.simulate.replayed import Marks, Script, Timetable
 from policy.simulate.worlds import MAX_DEPTH
-from tuner.bench.policy_calibration import Measured, Shapes, SwitchTime, measure, num_batches
+from tuner.bench.policy_batches import Reference
+from tuner.bench.policy_calibration import Bench, Measured, Shapes, SwitchTime, num_batches
 from tuner.bench.policy_engine import LIMITS, ROUTES, Parts, load_parts, pool
-from tuner.bench.policy_fidelity import Cells, Fidelity, check
+from tuner.bench.policy_fidelity import CellRuns, Cells, Fidelity
 from tuner.bench.policy_live import Confirmation, LiveOptions, confirm, num_windows
 from tuner.bench.policy_traces import Recorded, record
 from tuner.engine.core import EngineLimits
@@ -26,9 +27,6 @@ from tuner.engine.settings import EngineSettings
 PER_ROUTE = 4
 MAX_TOKENS = 96
 NUM_POLICIES = 5
-_SPARE_TOKENS = 16
-"""Room behind the longest answer, so that no draft is cut for want of it."""
-
 _MARKED = (1, 3, MAX_DEPTH)
 
 
@@ -146,7 +144,8 @@ class PartA:
 def num_calls_a(options: EnginePartsOptions) -> int:
     """Return how often part A calls back."""
     answers = options.per_route * len(ROUTES)
-    return answers + num_batches(options.shapes) + options.cells.number
+    cells = options.shapes.turns * options.cells.number
+    return answers + num_batches(options.shapes) + cells
 
 
 def run_part_a(
@@ -162,17 +161,19 @@ def run_part_a(
     prompts = pool(parts, options.per_route)
     recorded = record(parts, prompts, options.max_tokens, on_call)
     ids = [token for encoded in prompts.values() for one in encoded for token in one.token_ids]
-    measured = measure(parts, ids, options.shapes, on_call)
+    reference = Reference(parts)
+    bench = Bench(parts, ids, options.shapes, reference, on_call)
+    runs = CellRuns(parts, prompts, options.max_tokens, options.cells, reference, on_call)
+    for _ in range(options.shapes.turns):
+        bench.turn()
+        runs.turn()
     found = PartA(
         drafter=parts.drafter,
         max_tokens=options.max_tokens,
-        measured=measured,
+        measured=bench.measured(),
         recorded=recorded,
     )
-    fidelity = check(
-        parts, prompts, recorded, found.times, options.max_tokens, options.cells, on_call
-    )
-    return replace(found, fidelity=fidelity), parts
+    return replace(found, fidelity=runs.against(recorded, found.times)), parts
 
 
 def run_part_c(
@@ -192,21 +193,17 @@ def run_part_c(
     Raises:
         InvalidInput: part A was recorded with another drafter or other prompts.
     """
-    settings = options.settings
-    first = parts or load_parts(settings)
-    if found.drafter not in first.drafters:
-        raise InvalidInput(f"part A was recorded with {found.drafter}, which is not loaded")
+    first = parts or load_parts(options.settings)
+    if found.drafter is not first.drafter:
+        raise InvalidInput(
+            f"part A was recorded with {found.drafter}, and {first.drafter} is loaded; give the "
+            "same --model and --draft, or run part A again"
+        )
     prompts = pool(first, len(next(iter(found.recorded.answers.values()))))
     if set(prompts) != set(found.recorded.answers):
         raise InvalidInput("part A was recorded on other routes; run it again")
-    longest = max(len(one.token_ids) for encoded in prompts.values() for one in encoded)
-    limits = replace(
-        settings.limits,
-        max_rows=max(options.live.loads),
-        max_context_tokens=longest + found.max_tokens + _SPARE_TOKENS,
-    )
-    needed = replace(settings, methods=(Method.PROMPT_LOOKUP, found.drafter), limits=limits)
-    seats = [first.seat(needed) for _ in range(NUM_POLICIES)]
+    most = max(options.live.loads)
+    seats = [first.seated(most, prompts, found.max_tokens) for _ in range(NUM_POLICIES)]
     return confirm(
         seats, prompts, found.recorded, found.times, found.max_tokens, options.live, on_call
     )

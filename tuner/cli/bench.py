@@ -62,6 +62,14 @@ TreesOption: TypeAlias = Annotated[
         rich_help_panel=_METHODS,
     ),
 ]
+AdaptiveOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--adaptive",
+        help="Add each method's adaptive mode, the longest of --ks its ceiling.",
+        rich_help_panel=_METHODS,
+    ),
+]
 PeersOption: TypeAlias = Annotated[
     bool, typer.Option(help="Compare with other engines.", rich_help_panel=_PEERS)
 ]
@@ -96,6 +104,7 @@ def engine(
     batch: BatchOption = "1,16",
     ks: LengthsOption = "3,5",
     trees: TreesOption = "5x3,15x3",
+    adaptive: AdaptiveOption = False,
     peers: PeersOption = True,
     peer_python: PeerPythonOption = "",
     llama_server: LlamaServerOption = "llama-server",
@@ -112,7 +121,7 @@ def engine(
     loaded = replace(_loaded(model, draft, threads), heads=heads_named(head or ()))
     figures: dict[str, object] = {}
     if prompts is not None:
-        texts = MethodTexts(methods=methods, batch=batch, ks=ks, trees=trees)
+        texts = MethodTexts(methods=methods, batch=batch, ks=ks, trees=trees, adaptive=adaptive)
         options = texts.options(loaded, prompts)
         figures |= compare_methods(output, replace(options, limit=limit, num_tokens=tokens))
     if peers:

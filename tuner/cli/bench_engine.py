@@ -36,12 +36,14 @@ class MethodTexts:
         batch: batch sizes.
         ks: draft lengths.
         trees: tree shapes, or ``none``.
+        adaptive: measure the adaptive mode too.
     """
 
     methods: str
     batch: str
     ks: str
     trees: str
+    adaptive: bool
 
     def options(self, engine: EngineSettings, prompts: Path) -> MethodOptions:
         """Read them.
@@ -58,6 +60,7 @@ class MethodTexts:
             batches=parse_counts("--batch", self.batch),
             draft_lengths=parse_counts("--ks", self.ks),
             trees=parse_trees(self.trees),
+            has_adaptive=self.adaptive,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -20,33 +20,54 @@ if TYPE_CHECKING:
 
 PARTS = ("A", "B", "C", "ALL")
 
+PartOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="A|B|C|all",
+        help="A: measure the engine. B: simulated worlds. C: confirm on the engine.",
+    ),
+]
+SeedsOption: TypeAlias = Annotated[int, typer.Option(help="Worlds, drawn from the seeds 0, 1, ...")]
+ProfileOption: TypeAlias = Annotated[str, typer.Option(help="gpu, cpu, moe or bs-cliff.")]
+WorkloadsOption: TypeAlias = Annotated[str, typer.Option(help="Some of W1 to W6, joined by +.")]
+WindowsOption: TypeAlias = Annotated[int, typer.Option(help="Windows of a world, 1 s each.")]
+OffTaxOption: TypeAlias = Annotated[
+    float, typer.Option(help="Tax of speculation switched off: 0.03.")
+]
+TraceOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="CSV of arrivals and lengths that gives the load.")
+]
+CalibrationOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="What part A wrote with --json: for C, and for profile cpu of B."),
+]
+AdaptiveOption: TypeAlias = Annotated[
+    bool, typer.Option("--adaptive", help="Add the engine's adaptive mode to the arms of B.")
+]
+SecondsOption: TypeAlias = Annotated[
+    float, typer.Option(min=1, help="CPU-seconds of each policy in part C.")
+]
+ModelOption: TypeAlias = Annotated[str, typer.Option(help="Model of parts A and C.")]
+DraftOption: TypeAlias = Annotated[str, typer.Option(help="Draft model of parts A and C.")]
+HtmlOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Write a report with plots to PATH.")
+]
+
 
 def policy(
-    part: Annotated[
-        str,
-        typer.Option(
-            metavar="A|B|C|all",
-            help="A: measure the engine. B: simulated worlds. C: confirm on the engine.",
-        ),
-    ] = "B",
-    seeds: Annotated[int, typer.Option(help="Worlds, drawn from the seeds 0, 1, ...")] = 20,
-    profile: Annotated[str, typer.Option(help="gpu, cpu, moe or bs-cliff.")] = "gpu",
-    workloads: Annotated[str, typer.Option(help="Some of W1 to W6, joined by +.")] = "W2+W3+W5",
-    windows: Annotated[int, typer.Option(help="Windows of a world, 1 s each.")] = 1200,
-    off_tax: Annotated[float, typer.Option(help="Tax of speculation switched off: 0.03.")] = 0.03,
-    trace: Annotated[
-        Path | None, typer.Option(help="CSV of arrivals and lengths that gives the load.")
-    ] = None,
-    calibration: Annotated[
-        Path | None,
-        typer.Option(help="What part A wrote with --json: for C, and for profile cpu of B."),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=1, help="CPU-seconds of each policy in part C.")
-    ] = 90.0,
-    model: Annotated[str, typer.Option(help="Model of parts A and C.")] = "bundled",
-    draft: Annotated[str, typer.Option(help="Draft model of parts A and C.")] = "bundled",
-    html: Annotated[Path | None, typer.Option(help="Write a report with plots to PATH.")] = None,
+    part: PartOption = "B",
+    seeds: SeedsOption = 20,
+    profile: ProfileOption = "gpu",
+    workloads: WorkloadsOption = "W2+W3+W5",
+    windows: WindowsOption = 1200,
+    off_tax: OffTaxOption = 0.03,
+    trace: TraceOption = None,
+    calibration: CalibrationOption = None,
+    adaptive: AdaptiveOption = False,
+    seconds: SecondsOption = 90.0,
+    model: ModelOption = "bundled",
+    draft: DraftOption = "bundled",
+    html: HtmlOption = None,
     json_path: JsonOption = None,
 ) -> None:
     """Compare the policy with its peers, world by world, on the same hidden traffic.
@@ -56,13 +77,7 @@ def policy(
     thread; where A's table does not predict the engine, no policy is scored.
     """
     output = Output.open(json_path)
-    if part.upper() not in PARTS:
-        raise UsageError(f"--part {part}: use one of A, B, C, all")
-    if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
-        raise UsageError(f"--html {html}: not a file in an existing folder")
-    wanted = part.upper()
-    if wanted == "A" and calibration is not None:
-        raise UsageError("--calibration: part A measures anew; leave it out")
+    wanted = _wanted(part, html, calibration)
     from tuner.bench.policy import PolicyBenchOptions
 
     options = PolicyBenchOptions(
@@ -73,17 +88,21 @@ def policy(
         off_tax_ratio=off_tax,
         trace=trace,
         calibration=calibration,
+        adaptive=adaptive,
     )
-    arrivals = options.checked()
     loaded = _Loaded(model=model, draft=draft, seconds=seconds)
-    command = _command(wanted, options, loaded)
-    run = _Run(output=output, options=options, arrivals=arrivals, loaded=loaded, command=command)
-    reason = run.play(wanted)
-    if html is not None:
-        _write(html, run.page())
-    output.write(run.figures)
-    if reason is not None:
-        raise CommandFailed(reason)
+    _Run(output=output, options=options, loaded=loaded, wanted=wanted).finish(html)
+
+
+def _wanted(part: str, html: Path | None, calibration: Path | None) -> str:
+    """Return the part in capitals; refuse what cannot be done before any work is."""
+    if part.upper() not in PARTS:
+        raise UsageError(f"--part {part}: use one of A, B, C, all")
+    if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
+        raise UsageError(f"--html {html}: not a file in an existing folder")
+    if part.upper() == "A" and calibration is not None:
+        raise UsageError("--calibration: part A measures anew; leave it out")
+    return part.upper()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,30 +130,46 @@ class _Run:
 
     output: Output
     options: PolicyBenchOptions
-    arrivals: Trace | None
     loaded: _Loaded
-    command: str
+    wanted: str
     found: PartA | None = None
     figures: dict[str, object] = field(default_factory=dict)
     sections: list[str] = field(default_factory=list)
     report: str | None = None
     parts: Parts | None = None
 
-    def play(self, wanted: str) -> str | None:
+    @property
+    def command(self) -> str:
+        """The command line that gives the figures again."""
+        return _command(self.wanted, self.options, self.loaded)
+
+    def finish(self, html: Path | None) -> None:
+        """Run, and write the figures also where it failed."""
+        reason = self._play(self.options.checked())
+        self.output.console.print(
+            f"Again: {self.command}", markup=False, highlight=False, soft_wrap=True
+        )
+        if html is not None:
+            _write(html, self.page())
+        self.output.write(self.figures)
+        if reason is not None:
+            raise CommandFailed(reason)
+
+    def _play(self, arrivals: Trace | None) -> str | None:
         """Run what is wanted; return why it failed, None where it did not."""
         if self.options.calibration is not None:
             from tuner.bench.policy_parts import read_part_a
 
             self.found = read_part_a(self.options.calibration)
-        elif wanted != "B":
+        elif self.wanted != "B":
             self._measure()
         self.figures["command"] = self.command
         gate = None if self.found is None or self.found.fidelity is None else self.found.fidelity
         if gate is not None and gate.failure is not None:
             return f"part A does not predict the engine, so no policy is scored: {gate.failure}"
-        if wanted in ("B", "ALL"):
-            self._simulate()
-        return self._confirm() if wanted in ("C", "ALL") else None
+        if self.wanted in ("B", "ALL"):
+            self._simulate(arrivals)
+        return self._confirm() if self.wanted in ("C", "ALL") else None
 
     def page(self) -> str:
         """Return the report."""
@@ -150,18 +185,18 @@ class _Run:
         self.sections.append(part_a(self.found))
         self.figures |= self.found.to_dict()
 
-    def _simulate(self) -> None:
+    def _simulate(self, arrivals: Trace | None) -> None:
         from tuner.bench.policy import bench_policy, num_runs
         from tuner.bench.policy_report import report_of
 
         measured = None if self.found is None else self.found.measured.calibration
-        options = replace(self.options, measured=measured)
+        options = replace(self.options, measured=measured, again=self.command)
         with Progressing.on(self.output.console, "Playing") as progress:
             counted = progress.counting(num_runs(options))
-            result = bench_policy(options, self.arrivals, counted)
+            result = bench_policy(options, arrivals, counted)
         _print(self.output, result)
         self.report = report_of(result)
-        self.figures |= {**result.to_dict(), "command": self.command}
+        self.figures |= result.to_dict()
 
     def _confirm(self) -> str | None:
         from tuner.bench.policy_engine_report import part_c
@@ -171,9 +206,6 @@ class _Run:
         confirmation = confirm(self.output, self.loaded.options(), self.found, self.parts)
         self.sections.append(part_c(confirmation))
         self.figures["confirmation"] = confirmation.to_dict()
-        self.output.console.print(
-            f"Again: {self.command}", markup=False, highlight=False, soft_wrap=True
-        )
         return confirmation.failure
 
 
@@ -185,6 +217,7 @@ def _command(part: str, options: PolicyBenchOptions, loaded: _Loaded) -> str:
         words += ["--workloads", options.workloads, "--windows", str(options.windows)]
         words += ["--off-tax", f"{options.off_tax_ratio:g}"]
         words += [] if options.trace is None else ["--trace", str(options.trace)]
+        words += ["--adaptive"] if options.adaptive else []
     if part != "B":
         words += ["--model", loaded.model, "--draft", loaded.draft]
     if part in ("C", "ALL"):
@@ -211,7 +244,7 @@ def _print(output: Output, result: PolicyBench) -> None:
             "" if pair is None else f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}",
         )
     output.show("Goodput in share of the per-route oracle", rows)
-    for line in (*result.lines(), f"Again: {result.command}"):
+    for line in result.lines():
         output.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -67,7 +67,7 @@ def _print_times(output: Output, found: PartA) -> None:
 def _print_gate(output: Output, found: PartA) -> None:
     if found.fidelity is None:
         return
-    rows = table(["routes", "rows", "Setting", "measured", "predicted", "error"])
+    rows = table(["routes", "rows", "Setting", "measured", "predicted", "error", "std. error"])
     for cell in found.fidelity.cells:
         rows.add_row(
             "+".join(cell.routes),
@@ -76,6 +76,7 @@ def _print_gate(output: Output, found: PartA) -> None:
             f"{cell.measured:.1f}",
             f"{cell.predicted:.1f}",
             f"{cell.error:+.1%}",
+            f"{cell.noise:.1%}",
         )
     output.show("Tokens per CPU-second that the table predicts, against the engine", rows)
     for line in found.fidelity.lines():

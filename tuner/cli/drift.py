@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.errors import UsageError
-from tuner.cli.options import MOST_NUMBER, ConfigOption, WhoOption, current_user, read_settings
+from tuner.cli.options import MOST_NUMBER, ConfigOption, WhoOption, acting_user, read_settings
 from tuner.cli.output import JsonOption, Output, table
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def drift(
         raise UsageError(f"--acknowledge {acknowledge} needs --why, so that others can tell")
     with open_site(settings) as site:
         if acknowledge is not None:
-            by = who or current_user()
-            found: tuple[StoredAlarm, ...] = (note(site, acknowledge, who=by, why=why.strip()),)
+            by = acting_user(who)
+            found: tuple[StoredAlarm, ...] = (note(site, acknowledge, who=by, why=why),)
         else:
             with site.store.reading() as session:
                 found = stored.alarms(session, site.engine, open_only=not every)

@@ -18,6 +18,7 @@ from tuner.cli.output import JsonOption, Output, table
 if TYPE_CHECKING:
     from policy.off_policy import Estimate, PlaceValue
     from policy.types import Interval
+    from tuner.store.decisions import Decision
     from tuner.workflows.plan_worth import PlanWorth
     from tuner.workflows.site import Site
 
@@ -77,6 +78,7 @@ def worth_figures(worth: PlanWorth, candidate: Plan) -> dict[str, object]:
         "evaluable_share": value.evaluable_share,
         "estimates": [_estimate_figures(one) for one in value.estimates],
         "places": [_place_figures(one) for one in value.places],
+        "draws": [_draw_figures(one) for one in worth.logged.draws],
     }
 
 
@@ -162,6 +164,33 @@ def _place_figures(one: PlaceValue) -> dict[str, object]:
         "logged_tokens_per_s": one.logged_tokens_per_s,
         "tokens_per_s": {name.value: rate for name, rate in one.by_estimator.items()},
         "not_evaluable": one.not_evaluable,
+    }
+
+
+def _draw_figures(one: Decision) -> dict[str, object]:
+    from policy.lottery import drawn
+
+    choices = [chance for chance in one.chances if chance.arms[0][1] < 1]
+    chosen = drawn(choices, one.seed or 0)
+    return {
+        "at_s": one.at_s,
+        "until_s": one.until_s,
+        "seed": one.seed,
+        "chances": [
+            {
+                "route": chance.route,
+                "load": chance.load.label,
+                "arms": [{"setting": arm.to_dict(), "chance": share} for arm, share in chance.arms],
+            }
+            for chance in choices
+        ],
+        "drawn": None
+        if chosen is None
+        else {
+            "route": chosen[0][0],
+            "load": chosen[0][1].label,
+            "setting": chosen[1].to_dict(),
+        },
     }
 
 

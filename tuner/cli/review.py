@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from tuner.cli.options import MOST_NUMBER, ConfigOption, WhoOption, current_user, read_settings
+from tuner.cli.options import MOST_NUMBER, ConfigOption, WhoOption, acting_user, read_settings
 from tuner.cli.output import JsonOption, Output
 from tuner.cli.recommend import recommendation_figures
 
@@ -33,7 +33,7 @@ def approve(
     from tuner.workflows import review
 
     _decide(
-        lambda site: review.approve(site, number, who=who or current_user(), why=why),
+        lambda site: review.approve(site, number, who=acting_user(who), why=why),
         config,
         json_path,
     )
@@ -50,7 +50,7 @@ def reject(
     from tuner.workflows import review
 
     _decide(
-        lambda site: review.reject(site, number, who=who or current_user(), why=why),
+        lambda site: review.reject(site, number, who=acting_user(who), why=why),
         config,
         json_path,
     )
@@ -67,7 +67,7 @@ def hold(
     from tuner.workflows import review
 
     _decide(
-        lambda site: review.hold(site, number, who=who or current_user(), why=why),
+        lambda site: review.hold(site, number, who=acting_user(who), why=why),
         config,
         json_path,
     )
@@ -84,7 +84,7 @@ def rollback(
     from tuner.workflows import review
 
     _decide(
-        lambda site: review.roll_back(site, number, who=who or current_user(), why=why),
+        lambda site: review.roll_back(site, number, who=acting_user(who), why=why),
         config,
         json_path,
     )

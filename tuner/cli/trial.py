@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.errors import CommandFailed
-from tuner.cli.options import ConfigOption, WhoOption, current_user, read_settings
+from tuner.cli.options import ConfigOption, WhoOption, acting_user, read_settings
 from tuner.cli.output import JsonOption, Output
 
 
@@ -19,7 +19,7 @@ def trial(
 ) -> None:
     """Run a route at the most promising Setting that lacks live evidence, on few of its tokens.
 
-    The running service takes it back when its time is over.
+    The running service takes it back when its time or its tokens are used up.
     """
     output, settings = Output.open(json_path), read_settings(config)
     from tuner.workflows.recommend import newest_of
@@ -32,20 +32,21 @@ def trial(
             raise CommandFailed(
                 f"nothing is proposed for a live trial on {route}; see spectuner explain {route}"
             )
-        begun = start(site, route, found[0], who=who or current_user())
+        begun = start(site, route, found[0], who=acting_user(who))
     seconds = begun.end_s - begun.start_s
-    label, level = begun.entry.setting.label, begun.entry.load.label
+    label, level = begun.setting.label, begun.load.label
     output.console.print(
-        f"{label} is on trial on {route} at load {level} for {seconds:.0f} s; the service takes it "
-        "back.",
+        f"{label} is on trial on {route} at load {level} for {seconds:.0f} s or "
+        f"{begun.most_tokens} tokens; the service takes it back.",
         markup=False,
         highlight=False,
     )
     output.write(
         {
             "route": route,
-            "setting": begun.entry.setting.to_dict(),
+            "setting": begun.setting.to_dict(),
             "load": level,
             "seconds": seconds,
+            "most_tokens": begun.most_tokens,
         }
     )

@@ -145,4 +145,5 @@ def environment_of(settings: Settings) -> dict[str, str]:
     return {
         ENV_PREFIX + name.upper(): value if isinstance(value, str) else json.dumps(value)
         for name, value in plain.items()
+        if value is not None
     }

@@ -177,6 +177,12 @@ class EngineCore:
         )
         report.begin_commit()
         deltas = self._commit(work, deciding, verdicts, report)
+        decoded = [
+            (item.row, verdict.accepted)
+            for item, verdict in zip(deciding, verdicts, strict=True)
+            if item.is_decode
+        ]
+        self._drafting.learn(decoded, report.figures())
         self._journal_step(report, num_running=len(work))
         self._finish([row for row in self._rows if row.finish_reason is not None])
         return deltas

@@ -139,10 +139,15 @@ class LivePlan:
         with self._lock:
             self._reserve(tuple(names))
 
-    def route_of(self, header: str | None) -> str:
-        """Return the route a header names; ``other`` where it names none that is known."""
+    def route_of(self, header: str | None, *, is_shadow: bool = False) -> str:
+        """Return the route a header names; ``other`` where it names none that is known.
+
+        The name of calibration requests is theirs alone: live traffic under it is ``other``.
+        """
         name = (header or "").strip()
-        if name in self._names or name == CALIBRATION_ROUTE:
+        if name == CALIBRATION_ROUTE:
+            return name if is_shadow else OTHER_ROUTE
+        if name in self._names:
             return name
         if not self.is_open or not _is_route_name(name):
             return OTHER_ROUTE
@@ -180,6 +185,11 @@ class LivePlan:
                 require_route_name(name)
             except InvalidRecord as error:
                 raise InvalidPlan(str(error), param="route") from error
+            if name == CALIBRATION_ROUTE:
+                raise InvalidPlan(
+                    f"route {name!r} is kept for `spectuner calibrate`; choose another name",
+                    param="route",
+                )
         added = self._names | dict.fromkeys(names)
         if len(added) > MAX_ROUTES:
             raise InvalidPlan(

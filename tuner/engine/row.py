@@ -10,6 +10,7 @@ from collectors.records import (
     FinishReason,
     LatencyHistogram,
     LoadLevel,
+    Method,
     RequestTrace,
     Setting,
     load_level_of,
@@ -47,6 +48,7 @@ class Row:
         last_token_s: monotonic seconds at the last delivery.
         gaps_s: seconds between deliveries.
         finish_reason: None while it runs.
+        asked: by method, tokens when it was last asked for a draft.
     """
 
     request: EngineRequest
@@ -71,6 +73,7 @@ class Row:
     last_token_s: float | None = None
     gaps_s: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    asked: dict[Method, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with the prompt."""
@@ -95,6 +98,12 @@ class Row:
     def draft_room(self) -> int:
         """Draft tokens that could still be delivered, the bonus token left aside."""
         return self.request.sampling.max_tokens - self.num_output - 1
+
+    def note_asked(self, method: Method) -> int:
+        """Note that a method drafts now; return how many tokens it had not read before."""
+        unread = len(self.token_ids) - self.asked.get(method, 0)
+        self.asked[method] = len(self.token_ids)
+        return unread
 
     def counts(self) -> RequestCounts:
         """Return the totals so far."""

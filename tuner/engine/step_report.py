@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from collectors.records import DecodeStep, DraftCost, Setting, StepGroup, StepOutcome
+from tuner.engine.adaptive import StepFigures
 from tuner.engine.row import Row
 
 
@@ -53,6 +54,18 @@ class StepReport:
     def begin_commit(self) -> None:
         """Verification is done."""
         self._commit_started_s = self.clock()
+
+    def figures(self) -> StepFigures:
+        """Return what adaptive drafts learn from the step so far."""
+        groups = self._groups.values()
+        return StepFigures(
+            rows=sum(group.outcomes.total() for group in groups),
+            positions=self.positions,
+            prefill_tokens=self.prefill_tokens,
+            tokens=sum(group.tokens for group in groups),
+            draft_s=sum(cost.seconds for cost in self.drafts),
+            rest_s=self.clock() - self._verify_started_s,
+        )
 
     def count(self, row: Row, drafted: int, accepted: int, delivered: int) -> None:
         """Count one decoding row."""

@@ -33,6 +33,9 @@ class Schedule(Protocol):
     def tick_s(self) -> float:
         """Seconds between two looks at the clock."""
 
+    def delay_s(self, now: datetime) -> float:
+        """Return after how many seconds to look first."""
+
     def latest_due(self, now: datetime) -> Due:
         """Return the newest due time that is not in the future."""
 
@@ -46,14 +49,20 @@ class Every:
 
     Attributes:
         seconds: the distance.
+        is_punctual: whether to look at the due times themselves, not at once and so on from there.
     """
 
     seconds: float
+    is_punctual: bool = False
 
     @property
     def tick_s(self) -> float:
         """Seconds between two looks at the clock."""
         return self.seconds
+
+    def delay_s(self, now: datetime) -> float:
+        """Return after how many seconds to look first."""
+        return self.seconds - now.timestamp() % self.seconds if self.is_punctual else 0.0
 
     def latest_due(self, now: datetime) -> Due:
         """Return the newest due time that is not in the future."""
@@ -85,6 +94,10 @@ class Daily:
     def tick_s(self) -> float:
         """Seconds between two looks at the clock."""
         return 30.0
+
+    def delay_s(self, now: datetime) -> float:
+        """Return after how many seconds to look first: at once."""
+        return 0.0
 
     def latest_due(self, now: datetime) -> Due:
         """Return the newest due time that is not in the future."""

@@ -30,11 +30,13 @@ class JobScheduler:
     ticker: Ticker
 
     def start(self) -> None:
-        """Take the lease if it is free, and begin; every job is looked at right away."""
+        """Take the lease if it is free, and begin; most jobs are looked at right away."""
         self.runner.leader.renew()
         self.ticker.every("lease", RENEW_S, self.runner.leader.renew, delay_s=RENEW_S)
+        now = self.runner.site.now()
         for job in self.jobs:
-            self.ticker.every(job.name, job.schedule.tick_s, partial(self.runner.run_if_due, job))
+            look, schedule = partial(self.runner.run_if_due, job), job.schedule
+            self.ticker.every(job.name, schedule.tick_s, look, delay_s=schedule.delay_s(now))
         self.ticker.start()
 
     def stop(self) -> None:

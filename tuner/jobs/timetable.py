@@ -12,6 +12,7 @@ from tuner.settings import Settings
 from tuner.workflows.capture import capture
 from tuner.workflows.drift import watch_drift
 from tuner.workflows.evaluate import evaluate_pending
+from tuner.workflows.explore import explore
 from tuner.workflows.ingest import ingest, sample_devices
 from tuner.workflows.keep import keep_plan
 from tuner.workflows.observe import close_windows
@@ -19,7 +20,7 @@ from tuner.workflows.recommend import recommend
 from tuner.workflows.retain import retain
 from tuner.workflows.rounds import divergence_round, replay_round
 from tuner.workflows.site import Site
-from tuner.workflows.trial import explore
+from tuner.workflows.trial import watch_trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,8 @@ def _reading_jobs(settings: Settings) -> tuple[Job, ...]:
         Job(
             name="ingest",
             schedule=Every(seconds=settings.ingest_interval_s),
-            does="pull the engine's journal",
-            run=ingest,
+            does="pull the engine's journal, end a live trial that used up its tokens or time",
+            run=_ingest,
         ),
         Job(
             name="sample_devices",
@@ -67,7 +68,7 @@ def _reading_jobs(settings: Settings) -> tuple[Job, ...]:
         Job(
             name="retain",
             schedule=Daily(at=time(3, 30), zone=ZoneInfo(settings.timezone)),
-            does="delete old facts, samples and runs",
+            does="delete old facts, samples and runs, and what nobody needs any more",
             run=retain,
         ),
     )
@@ -95,8 +96,8 @@ def _deciding_jobs(settings: Settings) -> tuple[Job, ...]:
         ),
         Job(
             name="explore",
-            schedule=Every(seconds=settings.recommend_interval_s),
-            does="start a proposed live trial, where the settings allow it",
+            schedule=Every(seconds=settings.window_s, is_punctual=True),
+            does="draw what is tried on live traffic in a window, where the settings allow it",
             run=explore,
         ),
         Job(
@@ -129,6 +130,12 @@ def _proving_jobs(settings: Settings) -> tuple[Job, ...]:
             run=evaluate_pending,
         ),
     )
+
+
+def _ingest(site: Site) -> str:
+    pulled = ingest(site)
+    ended = watch_trial(site, who="ingest")
+    return f"{pulled}; {ended}" if ended else str(pulled)
 
 
 def _close_windows(site: Site) -> str:

@@ -28,6 +28,7 @@ class AccessToken:
         created_at: when it was made.
         expires_at: when it ends; None for never.
         revoked_at: when it was revoked; None where it was not.
+        sign_outs: how often its sessions were signed out of.
     """
 
     id: int
@@ -36,6 +37,7 @@ class AccessToken:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    sign_outs: int = 0
 
     def is_valid(self, at: datetime) -> bool:
         """Return whether the token opens anything at a moment."""
@@ -117,6 +119,16 @@ def revoke(session: Session, number: int, at: datetime) -> AccessToken:
     return one(session, number)
 
 
+def sign_out(session: Session, number: int) -> None:
+    """End every session that was opened with a token so far."""
+    changed_rows(
+        session,
+        update(AccessTokenRow)
+        .where(AccessTokenRow.id == number)
+        .values(sign_outs=AccessTokenRow.sign_outs + 1),
+    )
+
+
 def _token(row: AccessTokenRow) -> AccessToken:
     return AccessToken(
         id=row.id,
@@ -125,4 +137,5 @@ def _token(row: AccessTokenRow) -> AccessToken:
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
+        sign_outs=row.sign_outs,
     )

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from tuner.errors import BadRequest
 from tuner.store.schema import AuditRow
+
+SIGN_IN, REFUSED = "sign_in", "refused"
+MAX_REASON = 500
+"""Characters of a reason that somebody gives."""
+
+_NOT_TEXT = ("Cc", "Cs")
+"""Unicode's categories of control characters and of halves of a character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +39,21 @@ class AuditEntry:
     target: str
     outcome: str
     detail: str = ""
+
+
+def reason_line(why: str) -> str:
+    """Return a reason on one line.
+
+    Raises:
+        BadRequest: it is empty, too long, or holds characters that no database keeps.
+    """
+    line = " ".join(why.split())
+    if not 0 < len(line) <= MAX_REASON:
+        raise BadRequest(f"a reason has 1 to {MAX_REASON} characters, this one has {len(line)}")
+    strange = [one for one in line if unicodedata.category(one) in _NOT_TEXT]
+    if strange:
+        raise BadRequest(f"a reason is plain text; leave out {strange[0]!a}")
+    return line
 
 
 def add(session: Session, entry: AuditEntry) -> None:

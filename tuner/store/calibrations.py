@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from collectors.records import Method
 from collectors.records.parsing import JsonObject, as_object, integer, items, member, number, text
-from policy.calibration import CalibratedCosts, CatchUp
+from policy.calibration import CalibratedCosts
+from policy.timings import CatchUp
 from tuner.store import coding
 from tuner.store.schema import CalibrationRow
 from tuner.store.statements import insert_if_missing

@@ -16,6 +16,7 @@ from collectors.records.parsing import (
     number,
     text,
 )
+from policy.pool_advice import PoolAdvice
 from policy.types import (
     AcceptanceCurve,
     Advice,
@@ -89,6 +90,7 @@ def recommendation_to_dict(recommendation: Recommendation) -> dict[str, object]:
             method: feature_check_to_dict(check)
             for method, check in recommendation.features.items()
         },
+        "pools": [_pool_to_dict(advice) for advice in recommendation.pools],
     }
 
 
@@ -112,6 +114,7 @@ def recommendation_from_dict(data: JsonObject) -> Recommendation:
             member(Method, method, "method"): feature_check_from_dict(as_object(check, method))
             for method, check in as_object(data.get("features", {}), "features").items()
         },
+        pools=listed(data, "pools", _pool_from_dict),
     )
 
 
@@ -127,6 +130,7 @@ def _change_to_dict(change: LoadChange) -> dict[str, object]:
         "runner_up": None if runner_up is None else [runner_up[0].to_dict(), runner_up[1]],
         "reason": change.reason,
         "runner_up_reason": change.runner_up_reason,
+        "lost_s": change.lost_s,
     }
 
 
@@ -142,6 +146,7 @@ def _change_from_dict(data: JsonObject) -> LoadChange:
         runner_up=_runner_up(data.get("runner_up")),
         reason=text(data, "reason"),
         runner_up_reason=None if why is None else str(why),
+        lost_s=number(data, "lost_s", 0.0),
     )
 
 
@@ -194,6 +199,27 @@ def _turning_from_dict(data: JsonObject) -> TurningPoint:
     )
 
 
+def _pool_to_dict(advice: PoolAdvice) -> dict[str, object]:
+    return {
+        "load": advice.load.label,
+        "leaves": list(advice.leaves),
+        "settings": {route: setting.to_dict() for route, setting in advice.settings.items()},
+        "gain": interval_to_list(advice.gain),
+        "reason": advice.reason,
+    }
+
+
+def _pool_from_dict(data: JsonObject) -> PoolAdvice:
+    settings = as_object(data.get("settings"), "settings")
+    return PoolAdvice(
+        load=load_level_named(text(data, "load")),
+        leaves=texts(items(data, "leaves")),
+        settings={route: setting_in(settings, route) for route in settings},
+        gain=interval_from_list(data.get("gain")),
+        reason=text(data, "reason"),
+    )
+
+
 def _trial_to_dict(trial: Trial) -> dict[str, object]:
     plain = {name: getattr(trial, name) for name in trial.__slots__}
     return {**plain, "load": trial.load.label, "setting": trial.setting.to_dict()}
@@ -207,6 +233,7 @@ def _trial_from_dict(data: JsonObject) -> Trial:
         load=load_level_named(text(data, "load")),
         most_gain=None if most_gain is None else number(data, "most_gain"),
         most_token_share=number(data, "most_token_share"),
+        win_share=number(data, "win_share") if "win_share" in data else 0.0,
     )
 
 

@@ -1,21 +1,24 @@
 """Which Setting was in force where, and how likely it was to be: the log of decisions.
 
 Rows of one moment are one decision, in force until the next one. A place without a row of its own
-has what the row without route and load level says.
+has what the row without route and load level says. Where nothing was drawn a row names the arm that
+was sure alone, since plans are logged for every window that is drawn for.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from collectors.records import LoadLevel, Plan, PlanEntry, Setting, load_level_named
 from collectors.records.parsing import items, number, text
-from policy.off_policy import Chance, Place
+from policy.lottery import Chance, Place
 from tuner.store import arms
 from tuner.store.schema import DecisionRow
 from tuner.store.statements import changed_rows, insert_rows, lock_by_name
@@ -35,6 +38,8 @@ class Decision:
         who: token name of an operator, or the name of a job.
         arms: the Settings there were to choose from.
         chances: where arms were drawn; everywhere else the plan's was sure.
+        seed: of the generator that drew; None where nothing was drawn.
+        until_s: end of the window that was drawn for, Unix seconds; None likewise.
     """
 
     engine: str
@@ -44,12 +49,20 @@ class Decision:
     who: str
     arms: tuple[Setting, ...]
     chances: tuple[Chance, ...] = ()
+    seed: int | None = None
+    until_s: float | None = None
 
-    def chance_at(self, place: Place) -> Chance:
-        """Return how likely each arm was at a place."""
-        for chance in self.chances:
-            if (chance.route, chance.load) == place:
-                return chance
+    def chance_at(self, place: Place, at_s: float = -math.inf) -> Chance:
+        """Return how likely each arm was at a place; what was drawn for one window is sure after.
+
+        Args:
+            place: route and load level.
+            at_s: end of the window asked about, Unix seconds.
+        """
+        if self.until_s is None or at_s <= self.until_s:
+            for chance in self.chances:
+                if (chance.route, chance.load) == place:
+                    return chance
         return Chance.certain(place, self.plan.setting_for(*place), self.arms)
 
 
@@ -59,15 +72,29 @@ class DecisionLog:
 
     decisions: tuple[Decision, ...]
 
-    def throughout(self, start_s: float, end_s: float) -> Decision | None:
-        """Return the decision in force in [start_s, end_s); None where it changed meanwhile."""
-        starts = [decision.at_s for decision in self.decisions]
-        first, last = bisect_right(starts, start_s), bisect_left(starts, end_s)
-        return self.decisions[first - 1] if first and first == last else None
+    def throughout(self, start_s: float, end_s: float, least_share: float) -> Decision | None:
+        """Return the decision in force in nearly all of [start_s, end_s); None without one.
+
+        Args:
+            start_s: start of a window, Unix seconds.
+            end_s: end of it.
+            least_share: share of the window that it must have been in force for.
+        """
+        first = bisect_right(self.decisions, start_s, key=lambda one: one.at_s)
+        last = bisect_left(self.decisions, end_s, key=lambda one: one.at_s)
+        until_s = end_s
+        for decision in reversed(self.decisions[max(0, first - 1) : last]):
+            if until_s - max(decision.at_s, start_s) >= least_share * (end_s - start_s):
+                return decision
+            until_s = decision.at_s
+        return None
 
 
 def note(session: Session, decision: Decision) -> bool:
-    """Log a decision; False where the newest one logged brought the same plan, drawn as surely."""
+    """Log a decision; False where nothing was drawn and the newest one logged brought the same.
+
+    Of two at one moment, as clocks that were set back give them, the second comes just after.
+    """
     lock_by_name(session, f"decisions {decision.engine}")
     newest = session.execute(
         select(DecisionRow.at_s, DecisionRow.plan_digest)
@@ -76,11 +103,13 @@ def note(session: Session, decision: Decision) -> bool:
         .limit(1)
     ).first()
     if newest is not None:
-        is_same = newest.plan_digest == decision.plan.digest and not decision.chances
-        if is_same or newest.at_s >= decision.at_s:
+        if newest.plan_digest == decision.plan.digest and not decision.chances:
             return False
+        after_s = math.nextafter(newest.at_s, math.inf)
+        decision = replace(decision, at_s=max(decision.at_s, after_s))
     places = _places(decision)
-    chances = [decision.chance_at(place) for place in places]
+    drawn = {(one.route, one.load): one for one in decision.chances}
+    chances = [drawn.get(place) or _sure(place, decision.plan) for place in places]
     sure = Chance.certain(ANYWHERE, decision.plan.default, decision.arms)
     keys = arms.remember(session, {arm for one in (*chances, sure) for arm, _ in one.arms})
     rows = [
@@ -109,12 +138,8 @@ def log_of(session: Session, engine: str, start_s: float, end_s: float) -> Decis
         .order_by(DecisionRow.at_s, DecisionRow.id)
     ).all()
     settings = arms.by_key(session)
-    moments = sorted({row.at_s for row in rows})
-    return DecisionLog(
-        decisions=tuple(
-            _decision([row for row in rows if row.at_s == moment], settings) for moment in moments
-        )
-    )
+    by_moment = groupby(rows, key=lambda row: row.at_s)
+    return DecisionLog(decisions=tuple(_decision(list(found), settings) for _, found in by_moment))
 
 
 def delete_before(session: Session, engine: str, oldest_s: float) -> int:
@@ -155,6 +180,8 @@ def _row(
         "setting": keys[setting],
         "propensity": chance.of(setting),
         "arms": [[keys[arm], share] for arm, share in chance.arms],
+        "seed": decision.seed,
+        "until_s": decision.until_s,
     }
 
 
@@ -178,11 +205,18 @@ def _decision(rows: Sequence[DecisionRow], settings: Mapping[str, Setting]) -> D
         policy_version=rest.policy_version,
         who=rest.who,
         arms=tuple(arm for arm, _ in _arms(rest, settings)),
-        chances=tuple(
-            Chance(route=row.route, load=load_level_named(row.load), arms=_arms(row, settings))
-            for row in own
-        ),
+        chances=tuple(_chance(row, settings) for row in own if len(_arms(row, settings)) > 1),
+        seed=rest.seed,
+        until_s=rest.until_s,
     )
+
+
+def _sure(place: Place, plan: Plan) -> Chance:
+    return Chance.certain(place, plan.setting_for(*place), ())
+
+
+def _chance(row: DecisionRow, settings: Mapping[str, Setting]) -> Chance:
+    return Chance(route=row.route, load=load_level_named(row.load), arms=_arms(row, settings))
 
 
 def _arms(row: DecisionRow, settings: Mapping[str, Setting]) -> tuple[tuple[Setting, float], ...]:

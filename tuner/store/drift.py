@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import Select, delete, select, update
 from sqlalchemy.orm import Session
@@ -15,6 +15,8 @@ from policy.drift import TRAFFIC, DriftState
 from policy.drift_alarms import Alarm, AlarmKind, Boot, continued
 from policy.drift_history import History
 from tuner.errors import NotFound
+from tuner.store import audit
+from tuner.store.audit import AuditEntry
 from tuner.store.facts import Journal
 from tuner.store.schema import CursorRow, DriftAlarmRow, DriftHistoryRow, EngineIdentityRow
 from tuner.store.statements import changed_rows, insert_rows, lock_by_name
@@ -96,7 +98,8 @@ def note_alarms(session: Session, engine: str, alarms: Sequence[Alarm], at: date
     """Store alarms, and return how many are new; one that lasts is refreshed.
 
     A rise ends the decay of its route, and the other way round. A change of version is another one
-    each time: what was learned between two of them is of an engine that is gone.
+    each time: what was learned between two of them is of an engine that is gone. So is a change
+    that follows one which somebody acknowledged: they looked at the one before.
     """
     lock_by_name(session, f"drift {engine}")
     new = 0
@@ -108,6 +111,8 @@ def note_alarms(session: Session, engine: str, alarms: Sequence[Alarm], at: date
         )
         if alarm.kind is AlarmKind.VERSION_CHANGE:
             _end(session, same, at)
+        if alarm.kind.is_change:
+            _end(session, same.where(DriftAlarmRow.acknowledged_at.is_not(None)), at)
         row = session.scalars(same).first()
         if row is None:
             session.add(DriftAlarmRow(engine=engine, raised_at=at, **_values(alarm)))
@@ -142,12 +147,14 @@ def end_quiet(session: Session, engine: str, now_s: float) -> int:
 
 
 def acknowledge(session: Session, number: int, *, who: str, why: str, at: datetime) -> StoredAlarm:
-    """Note that somebody looked at an alarm: it stops no decisions any more.
+    """Note that somebody looked at an alarm, in the audit too: it stops no decisions any more.
 
     Raises:
         NotFound: there is none with this number.
+        BadRequest: the reason is empty or too long.
     """
-    changed_rows(
+    why = audit.reason_line(why)
+    is_first = changed_rows(
         session,
         update(DriftAlarmRow)
         .where(DriftAlarmRow.id == number, DriftAlarmRow.acknowledged_at.is_(None))
@@ -156,6 +163,12 @@ def acknowledge(session: Session, number: int, *, who: str, why: str, at: dateti
     row = session.get(DriftAlarmRow, number, populate_existing=True)
     if row is None:
         raise NotFound(f"there is no drift alarm {number}; see `spectuner drift`")
+    if is_first:
+        target = f"drift alarm {number}"
+        entry = AuditEntry(
+            at=at, who=who, action="drift.acknowledge", target=target, outcome="done", detail=why
+        )
+        audit.add(session, entry)
     return _stored(row)
 
 
@@ -165,7 +178,6 @@ def alarms(
     *,
     open_only: bool = False,
     since_s: float = 0.0,
-    limit: int = 200,
 ) -> tuple[StoredAlarm, ...]:
     """Return alarms seen after a moment, newest first.
 
@@ -174,7 +186,6 @@ def alarms(
         engine: engine name.
         open_only: only those that last and that nobody acknowledged.
         since_s: Unix seconds.
-        limit: rows at most.
     """
     query = select(DriftAlarmRow).where(
         DriftAlarmRow.engine == engine, DriftAlarmRow.seen_s >= since_s
@@ -183,7 +194,7 @@ def alarms(
         query = query.where(
             DriftAlarmRow.ended_at.is_(None), DriftAlarmRow.acknowledged_at.is_(None)
         )
-    rows = session.scalars(query.order_by(DriftAlarmRow.id.desc()).limit(limit))
+    rows = session.scalars(query.order_by(DriftAlarmRow.id.desc()))
     return tuple(_stored(row) for row in rows)
 
 
@@ -224,9 +235,9 @@ def boots(session: Session, engine: str, since_s: float) -> tuple[Boot, ...]:
     return (*earlier[-1:], *(boot for boot in found if boot.started_s >= since_s))
 
 
-def delete_before(session: Session, at: datetime, kept: timedelta) -> int:
-    """Delete alarms that ended long ago; return how many."""
-    return changed_rows(session, delete(DriftAlarmRow).where(DriftAlarmRow.ended_at < at - kept))
+def delete_before(session: Session, at: datetime) -> int:
+    """Delete alarms that ended before a moment; return how many."""
+    return changed_rows(session, delete(DriftAlarmRow).where(DriftAlarmRow.ended_at < at))
 
 
 def _open(engine: str, kind: AlarmKind, route: str) -> Select[DriftAlarmRow]:

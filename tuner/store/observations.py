@@ -7,12 +7,15 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from collectors.records import Setting, load_level_named
+from collectors.records import LoadLevel, Setting, load_level_named
 from collectors.records.parsing import as_object, items, member
 from policy.types import Evidence, Observation, Window
 from tuner.store import arms, coding
 from tuner.store.schema import ObservationRow, WindowRow
 from tuner.store.statements import insert_if_missing, insert_rows
+
+NUMBERS_AT_ONCE = 10_000
+"""Databases take a limited number of values in one statement."""
 
 
 def add(session: Session, engine: str, window: Window, at: datetime) -> bool:
@@ -40,8 +43,20 @@ def last_end_s(session: Session, engine: str) -> float | None:
     ).one()
 
 
-def newest(session: Session, engine: str, count: int) -> tuple[Window, ...]:
-    """Return the newest closed windows, oldest first."""
+def newest(session: Session, engine: str, count: int, *, block: int = 1) -> tuple[Window, ...]:
+    """Return the newest closed windows, oldest first.
+
+    Args:
+        session: store session.
+        engine: engine name.
+        count: how many at least, if there are so many.
+        block: windows at a time by which the oldest one moves on, so that what was learned from the
+            first of them holds for a while.
+    """
+    closed = session.scalars(
+        select(func.count()).select_from(WindowRow).where(WindowRow.engine == engine)
+    ).one()
+    count += max(0, closed - count) % block
     rows = session.scalars(
         select(WindowRow)
         .where(WindowRow.engine == engine)
@@ -49,6 +64,17 @@ def newest(session: Session, engine: str, count: int) -> tuple[Window, ...]:
         .limit(count)
     ).all()
     return _windows(session, list(reversed(rows)))
+
+
+def start_of_newest(session: Session, engine: str, count: int) -> float | None:
+    """Return when the oldest of the newest closed windows began, Unix seconds; None without any."""
+    starts = session.scalars(
+        select(WindowRow.start_s)
+        .where(WindowRow.engine == engine)
+        .order_by(WindowRow.end_s.desc())
+        .limit(count)
+    ).all()
+    return min(starts, default=None)
 
 
 def between(session: Session, engine: str, start_s: float, end_s: float) -> tuple[Window, ...]:
@@ -59,6 +85,27 @@ def between(session: Session, engine: str, start_s: float, end_s: float) -> tupl
         .order_by(WindowRow.end_s)
     ).all()
     return _windows(session, list(rows))
+
+
+def live_tokens(
+    session: Session, engine: str, start_s: float
+) -> tuple[dict[tuple[str, LoadLevel], int], float | None]:
+    """Sum the live tokens of closed windows that end after a moment.
+
+    Returns:
+        Tokens by route and load level, and the start of the first such window, Unix seconds; None
+        without one.
+    """
+    is_within = (WindowRow.engine == engine, WindowRow.end_s > start_s)
+    first_s = session.scalars(select(func.min(WindowRow.start_s)).where(*is_within)).one()
+    rows = session.execute(
+        select(ObservationRow.route, ObservationRow.load, func.sum(ObservationRow.tokens))
+        .join(WindowRow, WindowRow.id == ObservationRow.window)
+        .where(*is_within, ObservationRow.evidence == Evidence.LIVE)
+        .group_by(ObservationRow.route, ObservationRow.load)
+    )
+    found = {(route, load_level_named(load)): int(tokens) for route, load, tokens in rows}
+    return found, first_s
 
 
 def after(session: Session, engine: str, end_s: float, count: int) -> tuple[Window, ...]:
@@ -102,13 +149,15 @@ def _row(number: int, seen: Observation, setting: str) -> dict[str, object]:
 
 def _windows(session: Session, rows: list[WindowRow]) -> tuple[Window, ...]:
     by_window: dict[int, list[ObservationRow]] = {row.id: [] for row in rows}
-    found = session.scalars(
-        select(ObservationRow)
-        .where(ObservationRow.window.in_(by_window))
-        .order_by(ObservationRow.id)
-    )
-    for row in found:
-        by_window[row.window].append(row)
+    numbers = sorted(by_window)
+    for first in range(0, len(numbers), NUMBERS_AT_ONCE):
+        found = session.scalars(
+            select(ObservationRow)
+            .where(ObservationRow.window.in_(numbers[first : first + NUMBERS_AT_ONCE]))
+            .order_by(ObservationRow.id)
+        )
+        for row in found:
+            by_window[row.window].append(row)
     settings = arms.by_key(session)
     return tuple(_window(row, by_window[row.id], settings) for row in rows)
 

@@ -76,6 +76,25 @@ def add(session: Session, change: PlanChange) -> int:
     return row.id
 
 
+def begin_again(session: Session, number: int, change: PlanChange) -> bool:
+    """Make a failed change a started one again, with what is sent now; False where it is gone."""
+    begun = changed_rows(
+        session,
+        update(PlanRow)
+        .where(PlanRow.id == number, PlanRow.outcome == Outcome.FAILED)
+        .values(
+            at=change.at,
+            why=change.why,
+            outcome=Outcome.STARTED,
+            digest=change.plan.digest,
+            before_digest=change.before.digest,
+            body=change.plan.to_dict(),
+            before=change.before.to_dict(),
+        ),
+    )
+    return begun == 1
+
+
 def close(
     session: Session,
     number: int,
@@ -105,16 +124,23 @@ def listed(
     *,
     outcome: Outcome | None = None,
     recommendation: int | None = None,
+    after: int = 0,
     limit: int = 200,
 ) -> tuple[PlanChange, ...]:
-    """Return changes, newest first."""
-    query = select(PlanRow).where(PlanRow.engine == engine)
+    """Return changes, newest first; only those after one, where its number is given."""
+    query = select(PlanRow).where(PlanRow.engine == engine, PlanRow.id > after)
     if outcome is not None:
         query = query.where(PlanRow.outcome == outcome)
     if recommendation is not None:
         query = query.where(PlanRow.recommendation == recommendation)
     rows = session.scalars(query.order_by(PlanRow.id.desc()).limit(limit))
     return tuple(_change(row) for row in rows)
+
+
+def outcome_of(session: Session, number: int | None) -> Outcome | None:
+    """Return how a change ended; None where it is deleted."""
+    found = session.scalars(select(PlanRow.outcome).where(PlanRow.id == number)).first()
+    return None if found is None else Outcome(found)
 
 
 def latest_applied(session: Session, engine: str) -> PlanChange | None:

@@ -152,8 +152,7 @@ def move(
     before = found if expected is None else expected
     if found != before:
         raise StateChanged(f"recommendation {number} is {found} by now, not {before}; look again")
-    if to not in NEXT_STATES.get(before, frozenset()):
-        raise StateChanged(_illegal(number, before, to))
+    require_step(number, before, to)
     moved = changed_rows(
         session,
         update(RecommendationRow)
@@ -165,6 +164,16 @@ def move(
     session.add(_transition_row(number, before, to, who, at, why))
     session.flush()
     return Transition(before=before, after=to, who=who, at=at, why=why)
+
+
+def require_step(number: int, before: State, to: State) -> None:
+    """Refuse a step that is not legal from a state.
+
+    Raises:
+        StateChanged: the message names the steps that are.
+    """
+    if to not in NEXT_STATES.get(before, frozenset()):
+        raise StateChanged(_illegal(number, before, to))
 
 
 def one(session: Session, number: int) -> StoredRecommendation:

@@ -20,6 +20,7 @@ from tuner.store.schema_learning import (
     DriftAlarmRow,
     DriftHistoryRow,
     EngineIdentityRow,
+    TrialRow,
 )
 from tuner.store.table_base import Base, key_column, parent_column
 
@@ -54,6 +55,7 @@ __all__ = [
     "StepGroupRow",
     "StepRow",
     "TransitionRow",
+    "TrialRow",
     "WindowRow",
 ]
 
@@ -498,7 +500,10 @@ class LeaseRow(Base):
 
 
 class AccessTokenRow(Base):
-    """A token's hash, role and life; the token itself is never stored."""
+    """A token's hash, role and life; the token itself is never stored.
+
+    A session opened before the newest of ``sign_outs`` is over.
+    """
 
     __tablename__ = "access_tokens"
 
@@ -509,6 +514,7 @@ class AccessTokenRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcTime)
+    sign_outs: Mapped[int] = mapped_column(Integer, default=0)
 
 
 class AuditRow(Base):

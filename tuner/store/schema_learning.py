@@ -19,7 +19,8 @@ class DecisionRow(Base):
     """The Setting in force on one route at one load level from a moment on, and its chance.
 
     Rows of one moment belong together; ``route`` and ``load`` are empty in the one that holds
-    elsewhere. ``arms`` is a list of [setting key, probability], summing to 1.
+    elsewhere. ``arms`` is a list of [setting key, probability], summing to 1. What was drawn holds
+    until ``until_s`` and came from a generator with ``seed``; both are empty where nothing was.
     """
 
     __tablename__ = "decisions"
@@ -36,6 +37,48 @@ class DecisionRow(Base):
     setting: Mapped[str] = mapped_column(String(16), ForeignKey("settings.key"))
     propensity: Mapped[float] = mapped_column(Float)
     arms: Mapped[object] = mapped_column(Json)
+    seed: Mapped[int | None] = mapped_column(BigKey)
+    until_s: Mapped[float | None] = mapped_column(Float)
+
+
+class TrialRow(Base):
+    """A Setting tried on one route and load level; one is open on an engine at most.
+
+    ``change`` is the plan change that began it, ``former`` the Setting before. ``refusal`` says why
+    the engine did not take it back, ``refused_change`` is that attempt. ``ended_s`` and ``tokens``
+    are empty while it runs; ``reason`` stands from when its end begins.
+    """
+
+    __tablename__ = "trials"
+    __table_args__ = (
+        Index("ix_trials_engine_start", "engine", "start_s"),
+        Index(
+            "uq_trials_open",
+            "engine",
+            unique=True,
+            sqlite_where=text("ended_s IS NULL"),
+            postgresql_where=text("ended_s IS NULL"),
+        ),
+    )
+
+    id: Mapped[int] = key_column()
+    engine: Mapped[str] = mapped_column(String(64))
+    change: Mapped[int | None] = mapped_column(BigKey, ForeignKey("plans.id", ondelete="SET NULL"))
+    route: Mapped[str] = mapped_column(String(64))
+    load: Mapped[str] = mapped_column(String(16))
+    setting: Mapped[str] = mapped_column(String(16), ForeignKey("settings.key"))
+    former: Mapped[str] = mapped_column(String(16), ForeignKey("settings.key"))
+    start_s: Mapped[float] = mapped_column(Float)
+    end_s: Mapped[float] = mapped_column(Float)
+    most_tokens: Mapped[int] = mapped_column(BigKey)
+    who: Mapped[str] = mapped_column(Text)
+    refusal: Mapped[str | None] = mapped_column(Text)
+    refused_change: Mapped[int | None] = mapped_column(
+        BigKey, ForeignKey("plans.id", ondelete="SET NULL")
+    )
+    ended_s: Mapped[float | None] = mapped_column(Float)
+    tokens: Mapped[int | None] = mapped_column(BigKey)
+    reason: Mapped[str | None] = mapped_column(Text)
 
 
 class DriftHistoryRow(Base):

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from collectors.records import Plan
 from tuner.errors import ActuatorError, EngineUnreachable, OutcomeUnknown
-from tuner.store import plans
+from tuner.store import plans, trials
 from tuner.store.plans import Outcome, PlanChange
-from tuner.workflows.deciding import note_decision
+from tuner.workflows.deciding import Draw, note_decision
 from tuner.workflows.site import Site
 
 
@@ -28,6 +28,7 @@ class Intent:
         recommendation: recommendation behind it; None for a plan set by hand.
         who: token name of an operator, or the name of a job.
         why: one line.
+        draw: how it was drawn; None where it was not.
     """
 
     plan: Plan
@@ -35,6 +36,7 @@ class Intent:
     recommendation: int | None
     who: str
     why: str
+    draw: Draw | None = None
 
 
 def apply(site: Site, intent: Intent) -> Plan:
@@ -75,6 +77,7 @@ def restore(site: Site, live: Plan, who: str) -> Plan | None:
     """Give a restarted engine its last approved plan back; None where there is nothing to do.
 
     A fresh engine runs plan version 0. A plan that somebody changed by another way is left alone.
+    A trial ends with the engine that it ran on.
 
     Raises:
         OutcomeUnknown: the engine fell silent after the plan was sent.
@@ -82,14 +85,30 @@ def restore(site: Site, live: Plan, who: str) -> Plan | None:
     """
     with site.store.reading() as session:
         latest = plans.latest_applied(session, site.engine)
-    if latest is None or live.version > 0 or latest.plan.digest == live.digest:
+        trial = None if latest is None else trials.in_plan_of(session, site.engine, latest.id)
+    if latest is None or live.version > 0:
         return None
+    plan = latest.plan if trial is None else trial.taken_out_of(latest.plan)
     why = f"{site.engine} restarted without its plan"
-    return apply(site, Intent(plan=latest.plan, before=live, recommendation=None, who=who, why=why))
+    restored = None
+    if plan.digest != live.digest:
+        intent = Intent(plan=plan, before=live, recommendation=None, who=who, why=why)
+        restored = apply(site, intent)
+    if trial is not None:
+        with site.store.writing() as session:
+            trials.end(session, trial, site.clock(), f"{site.engine} restarted")
+    return restored
 
 
-def begin(site: Site, session: Session, intent: Intent) -> int:
-    """Put a change on record before it is sent; return its number."""
+def begin(site: Site, session: Session, intent: Intent, again: int | None = None) -> int:
+    """Put a change on record before it is sent; return its number.
+
+    Args:
+        site: the engine.
+        session: of ``store.writing()``.
+        intent: the change.
+        again: number of a failed attempt at the same, which is taken up again.
+    """
     change = PlanChange(
         engine=site.engine,
         recommendation=intent.recommendation,
@@ -100,6 +119,8 @@ def begin(site: Site, session: Session, intent: Intent) -> int:
         plan=intent.plan,
         before=intent.before,
     )
+    if again is not None and plans.begin_again(session, again, change):
+        return again
     return plans.add(session, change)
 
 
@@ -122,7 +143,7 @@ def send(site: Site, intent: Intent) -> Plan:
 def succeed(site: Site, session: Session, number: int, live: Plan, intent: Intent) -> None:
     """Note that a change took effect, and what was decided by it."""
     plans.close(session, number, Outcome.APPLIED, read_back_digest=live.digest)
-    note_decision(site, session, live, who=intent.who)
+    note_decision(site, session, live, who=intent.who, draw=intent.draw)
 
 
 def fail(session: Session, number: int, error: ActuatorError) -> None:

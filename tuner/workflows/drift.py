@@ -87,11 +87,20 @@ def ground(site: Site, windows: tuple[Window, ...]) -> Ground:
     )
 
 
+def waiting_reason(site: Site, route: str) -> str | None:
+    """Return why nothing should be decided or tried on a route now; None where something may."""
+    with site.store.reading() as session:
+        stored = drift.alarms(session, site.engine, open_only=True)
+    waiting = investigated([one.alarm for one in stored])
+    return waiting.get(route) or waiting.get(None)
+
+
 def acknowledge(site: Site, number: int, *, who: str, why: str) -> StoredAlarm:
     """Note that somebody looked at an alarm; it stops no decisions any more.
 
     Raises:
         NotFound: there is none with this number.
+        BadRequest: the reason is empty or too long.
     """
     with site.store.writing() as session:
         return drift.acknowledge(session, number, who=who, why=why, at=site.now())

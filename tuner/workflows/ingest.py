@@ -86,6 +86,17 @@ class _Goal:
     asked_s: float
 
 
+def silence_reason(site: Site) -> str | None:
+    """Say that the journal's end was not reached lately; None where what happens is known."""
+    with site.store.reading() as session:
+        cursor = facts.latest_cursor(session, site.engine)
+    if cursor is None or cursor.caught_up_s is None:
+        return f"{site.engine} has not been read yet"
+    silent_s = site.clock() - cursor.caught_up_s
+    is_silent = silent_s > site.settings.stale_after_s
+    return f"{site.engine} was last read {silent_s:.0f} s ago" if is_silent else None
+
+
 def sample_devices(site: Site) -> str:
     """Store what the engine and the devices say of themselves now, and return a line about it."""
     load = site.collector.load()

@@ -30,10 +30,11 @@ def keep_plan(site: Site) -> str:
         EngineUnreachable: the plan in force cannot be read.
         ActuatorError: the engine did not take its plan back.
     """
-    live = site.actuator.read_back()
-    done = [_settle(site, change, live) for change in _unsettled(site)]
-    restored = _restore(site, live)
-    ended = None if restored else end_trial(site, live, who=WHO)
+    with site.plan_lock:
+        live = site.actuator.read_back()
+        done = [_settle(site, change, live) for change in _unsettled(site)]
+        restored = _restore(site, live)
+        ended = None if restored else end_trial(site, live, who=WHO)
     lines = [*done, *(line for line in (restored, ended) if line)]
     return "; ".join(lines) or f"plan {live.digest[:12]} version {live.version} is live"
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from collectors.records import LoadLevel, Plan
 from policy.forecast import predicted_tokens_per_s
-from policy.off_policy import Place, PlanValue, Unit, evaluate
+from policy.lottery import Place
+from policy.off_policy import PlanValue, Unit, evaluate
 from policy.recommend import learn
 from policy.types import Evidence, LoadMix, Window
 from policy.verdicts import Case
@@ -20,7 +21,8 @@ from tuner.workflows.recommend import options_of, routes_of
 from tuner.workflows.site import Site
 
 LEAST_SHARE = 0.95
-"""Share of a place's passes that ran the plan's Setting, from which a window tells of it."""
+"""Share of a window for which its plan was in force, and of a place's passes that ran the plan's
+Setting, from which the window tells of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +33,13 @@ class Logged:
         units: one a place and window.
         left_out: reasons and how many places of windows they left out.
         num_decisions: decisions in force in them.
+        draws: the decisions of this time that were drawn, used or not.
     """
 
     units: tuple[Unit, ...]
     left_out: Mapping[str, int]
     num_decisions: int
+    draws: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +99,7 @@ def units_of(windows: tuple[Window, ...], log: DecisionLog, case: Case | None) -
     predictions: dict[str, Mapping[Place, float]] = {}
     used: set[float] = set()
     for window in windows:
-        decision = log.throughout(window.start_s, window.end_s)
+        decision = log.throughout(window.start_s, window.end_s, LEAST_SHARE)
         if decision is not None and case is not None:
             digest = decision.plan.digest
             if digest not in predictions:
@@ -112,7 +116,8 @@ def units_of(windows: tuple[Window, ...], log: DecisionLog, case: Case | None) -
                 continue
             units.append(unit)
             used.add(decision.at_s)
-    return Logged(units=tuple(units), left_out=left_out, num_decisions=len(used))
+    draws = tuple(one for one in log.decisions if one.seed is not None)
+    return Logged(units=tuple(units), left_out=left_out, num_decisions=len(used), draws=draws)
 
 
 def _learned(site: Site, windows: tuple[Window, ...], candidate: Plan, now_s: float) -> Case:
@@ -160,7 +165,7 @@ def _unit(
     return Unit(
         window_s=window.end_s,
         setting=setting,
-        chance=decision.chance_at(place),
+        chance=decision.chance_at(place, window.end_s),
         tokens_per_s=mix.rows_by_route[route] * mix.steps * tokens_per_pass / mix.busy_s,
         busy_s=mix.busy_s,
         predicted=predicted.get(place),

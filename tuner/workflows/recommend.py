@@ -13,11 +13,12 @@ from policy.summary import no_answer
 from policy.types import PlanEdit, Recommendation, Window
 from tuner.errors import NotFound
 from tuner.settings import Settings
-from tuner.store import facts, plans, recommendations, request_samples
+from tuner.store import plans, recommendations, request_samples
 from tuner.store.plans import Outcome, PlanChange
 from tuner.store.recommendations import StoredRecommendation
 from tuner.workflows.calibrate import calibration_of
 from tuner.workflows.drift import Ground, ground
+from tuner.workflows.ingest import silence_reason
 from tuner.workflows.observe import history
 from tuner.workflows.site import Site
 from tuner.workflows.trial import without_trial
@@ -64,9 +65,10 @@ def recommend(site: Site) -> Recommended:
         SourceUnreachable: the engine's capabilities cannot be read.
     """
     now_s = site.clock()
-    reason = _silence_reason(site, now_s)
-    if reason is not None:
-        return Recommended(silence_reason=reason)
+    silence = silence_reason(site)
+    if silence is not None:
+        kept = "the plan in force stays until it answers"
+        return Recommended(silence_reason=f"{silence}; {kept}")
     windows = history(site, now_s)
     if not windows:
         return Recommended(silence_reason=f"no traffic of {site.engine} is stored yet")
@@ -123,21 +125,9 @@ def options_of(settings: Settings) -> RecommendOptions:
         },
         objective=settings.objective,
         seconds_per_change=settings.change_interval_s,
+        clean_pool=settings.clean_pool,
+        off_tax_ratio=settings.off_tax_ratio,
     )
-
-
-def _silence_reason(site: Site, now_s: float) -> str | None:
-    with site.store.reading() as session:
-        cursor = facts.latest_cursor(session, site.engine)
-    if cursor is None or cursor.caught_up_s is None:
-        return f"{site.engine} has not been read yet"
-    silent_s = now_s - cursor.caught_up_s
-    if silent_s > site.settings.stale_after_s:
-        return (
-            f"{site.engine} was last read {silent_s:.0f} s ago; the plan in force stays until it "
-            "answers again"
-        )
-    return None
 
 
 def _ask_policy(
@@ -164,6 +154,7 @@ def _ask_policy(
             now_s=now_s,
             recent_s=RECENT_WINDOWS * site.settings.window_s,
         ),
+        memory=site.memory,
     )
     return (*said, *(no_answer(name, why) for name, why in waiting.items() if why is not None))
 

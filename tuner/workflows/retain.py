@@ -1,9 +1,13 @@
-"""Delete what is old: facts that windows were made of, samples, runs, alarms, decisions."""
+"""Delete what is old: facts that windows were made of, samples, runs, and what nobody needs."""
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
+from sqlalchemy.orm import Session
+
+from collectors.records.parsing import as_time
 from tuner.store import (
     counterfactuals,
     decisions,
@@ -12,15 +16,17 @@ from tuner.store import (
     jobs,
     observations,
     replays,
+    retention,
     samples,
+    trials,
 )
+from tuner.workflows.observe import history_length
 from tuner.workflows.site import Site
+from tuner.workflows.trial_tokens import DAY_S
 
 FACTS_KEPT_S = 2 * 86_400.0
 SAMPLES_KEPT_S = 86_400.0
 RUNS_KEPT = timedelta(days=2)
-ALARMS_KEPT = timedelta(days=30)
-DECISIONS_KEPT_S = 90 * 86_400.0
 LONGEST_REPLAY = timedelta(hours=6)
 
 
@@ -38,7 +44,26 @@ def retain(site: Site) -> str:
         counterfactuals.delete_before(session, site.engine, oldest_s)
         gauges = samples.delete_before(session, now_s - SAMPLES_KEPT_S)
         replays.fail_open(session, site.now() - LONGEST_REPLAY, site.now())
-        drift.delete_before(session, site.now(), ALARMS_KEPT)
-        decisions.delete_before(session, site.engine, now_s - DECISIONS_KEPT_S)
         runs = jobs.delete_before(session, site.now() - RUNS_KEPT)
-    return f"deleted {records} records, {gauges} samples, {runs} runs"
+    rows = _delete_decided(site)
+    return f"deleted {records} records, {gauges} samples, {runs} runs, {rows} older rows"
+
+
+def _delete_decided(site: Site) -> int:
+    """Delete old windows, decisions and proofs that nothing needs any more; return how many."""
+    with site.store.writing() as session:
+        oldest_s = _needed_since_s(site, session)
+        return (
+            drift.delete_before(session, as_time(oldest_s))
+            + decisions.delete_before(session, site.engine, oldest_s)
+            + trials.delete_before(session, site.engine, oldest_s)
+            + retention.delete_unneeded(session, site.engine, as_time(oldest_s))
+        )
+
+
+def _needed_since_s(site: Site, session: Session) -> float:
+    """Return since when rows stay: what the policy looks at and a day of trials, however short."""
+    kept_s = max(site.settings.retention_days * DAY_S, DAY_S)
+    count = history_length(site.settings)
+    history_s = observations.start_of_newest(session, site.engine, count)
+    return min(site.clock() - kept_s, math.inf if history_s is None else history_s)

@@ -20,12 +20,13 @@ from tuner.errors import (
     PlanRefused,
     StateChanged,
 )
-from tuner.store import plans, recommendations
+from tuner.store import audit, plans, recommendations
 from tuner.store.plans import PlanChange
 from tuner.store.recommendations import State, StoredRecommendation
 from tuner.workflows.apply import Intent, attempt, begin, fail, restore, send, succeed
 from tuner.workflows.evaluate import require_evaluations
 from tuner.workflows.site import Site
+from tuner.workflows.trial import end_trial_under
 
 
 def approve(site: Site, number: int, *, who: str, why: str = "") -> StoredRecommendation:
@@ -33,7 +34,7 @@ def approve(site: Site, number: int, *, who: str, why: str = "") -> StoredRecomm
 
     Raises:
         NotFound: there is no such recommendation.
-        BadRequest: it recommends no change.
+        BadRequest: it recommends no change, or the reason is too long.
         StateChanged: its state does not allow it, somebody was first, or the route runs something
             else by now than the recommendation was made for.
         NotEvaluated: a Setting lacks the evaluation that ``require_evaluation`` asks for.
@@ -48,7 +49,10 @@ def approve(site: Site, number: int, *, who: str, why: str = "") -> StoredRecomm
             f"recommendation {number} says {stored.said.advice} for route {stored.route}; there is "
             "nothing to approve"
         )
+    reason = audit.reason_line(why or "approved")
     require_evaluations(site, stored)
+    recommendations.require_step(number, stored.state, State.APPROVED)
+    end_trial_under(site, stored.said, who=who)
     before = _own_plan(site, who)
     _require_same_ground(stored, before)
     intent = Intent(
@@ -56,7 +60,7 @@ def approve(site: Site, number: int, *, who: str, why: str = "") -> StoredRecomm
         before=before,
         recommendation=number,
         who=who,
-        why=why or "approved",
+        why=reason,
     )
     change = _take(site, stored, intent)
     live = _send_or_put_back(site, stored, intent, change)
@@ -70,6 +74,7 @@ def reject(site: Site, number: int, *, who: str, why: str) -> StoredRecommendati
 
     Raises:
         NotFound: there is no such recommendation.
+        BadRequest: the reason is empty or too long.
         StateChanged: its state does not allow it, or somebody was first.
     """
     return _move(site, number, State.REJECTED, who=who, why=why)
@@ -80,6 +85,7 @@ def hold(site: Site, number: int, *, who: str, why: str) -> StoredRecommendation
 
     Raises:
         NotFound: there is no such recommendation.
+        BadRequest: the reason is empty or too long.
         StateChanged: its state does not allow it, or somebody was first.
     """
     return _move(site, number, State.HELD, who=who, why=why)
@@ -92,9 +98,11 @@ def roll_back(site: Site, number: int, *, who: str, why: str) -> StoredRecommend
 
     Raises:
         NotFound: there is no such recommendation, or no change of it on record.
+        BadRequest: the reason is empty or too long.
         StateChanged: it is not promoted, or somebody was first.
         ActuatorError: the engine did not take the plan; state and live plan are as before.
     """
+    why = audit.reason_line(why)
     with site.store.reading() as session:
         stored = recommendations.one(session, number)
     if stored.state is not State.PROMOTED:
@@ -103,6 +111,7 @@ def roll_back(site: Site, number: int, *, who: str, why: str) -> StoredRecommend
         )
     with site.store.reading() as session:
         change = _change_of(session, stored)
+    end_trial_under(site, stored.said, who=who)
     live = _own_plan(site, who)
     restored = plan_without(live, change)
     intent = Intent(plan=restored, before=live, recommendation=number, who=who, why=why)
@@ -228,8 +237,9 @@ def _move(
     who: str,
     why: str,
 ) -> StoredRecommendation:
+    reason = audit.reason_line(why)
     with site.store.writing() as session:
-        recommendations.move(session, number, to, who=who, at=site.now(), why=why)
+        recommendations.move(session, number, to, who=who, at=site.now(), why=reason)
         return recommendations.one(session, number)
 
 

@@ -18,6 +18,7 @@ from collectors.gpu import DeviceCollector
 from collectors.http import EngineAddress
 from collectors.records import Setting
 from collectors.records.parsing import as_time
+from policy.recollection import Recollection
 from tuner.actuators.base import Actuator
 from tuner.actuators.bundled import BundledActuator
 from tuner.errors import Interrupted
@@ -41,6 +42,9 @@ class Site:
         clock: returns Unix seconds.
         generator: returns a source of randomness for the policy.
         stopping: set when the service stops; long workflows end at their next safe point.
+        memory: what recommendations learned from windows so far; the job ``recommend`` has it.
+        plan_lock: held in this service while a trial is begun or ended, and while the plan found in
+            force is logged.
     """
 
     store: Store
@@ -52,6 +56,8 @@ class Site:
     clock: Callable[[], float] = time.time
     generator: Callable[[], np.random.Generator] = np.random.default_rng
     stopping: threading.Event = field(default_factory=threading.Event)
+    memory: Recollection = field(default_factory=Recollection)
+    plan_lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def engine(self) -> str:

@@ -7,12 +7,12 @@ the batch; the bonus is in units of the best reward seen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from collectors.records import LoadLevel, load_level_of
+from collectors.records import LoadLevel, Setting, load_level_of
 from policy.simulate.engine import ARMS, Choice, Counts, Turn
 from policy.simulate.peers.base import for_all, for_each
 from policy.simulate.profiles import UNIT_S
@@ -43,11 +43,11 @@ class Ucb:
     arXiv:2505.15141 (BanditSpec) for draft lengths as arms.
     """
 
-    def __init__(self, discount: float = 1.0) -> None:
+    def __init__(self, discount: float = 1.0, num_arms: int = len(ARMS)) -> None:
         """Know nothing; a discount below 1 forgets."""
         self._discount = discount
-        self._pulls = np.zeros(len(ARMS))
-        self._rewards = np.zeros(len(ARMS))
+        self._pulls = np.zeros(num_arms)
+        self._rewards = np.zeros(num_arms)
         self._best = 0.0
 
     def pull(self) -> int:
@@ -74,10 +74,10 @@ class EpsilonGreedy:
     them), with epsilon 0.1 and the last 20 rewards of each arm.
     """
 
-    def __init__(self, generator: np.random.Generator) -> None:
+    def __init__(self, generator: np.random.Generator, num_arms: int = len(ARMS)) -> None:
         """Know nothing."""
         self._generator = generator
-        self._rewards: list[deque[float]] = [deque(maxlen=REMEMBERED) for _ in ARMS]
+        self._rewards = [deque[float](maxlen=REMEMBERED) for _ in range(num_arms)]
 
     def pull(self) -> int:
         """Return an arm not yet tried, a random one, or the best."""
@@ -99,17 +99,18 @@ NewLearner: TypeAlias = Callable[[], Learner]
 class ByLoad:
     """A learner for each load level; all routes share the arm."""
 
-    def __init__(self, name: str, new_learner: NewLearner) -> None:
-        """Take what makes a learner."""
+    def __init__(self, name: str, new_learner: NewLearner, arms: Sequence[Setting] = ARMS) -> None:
+        """Take what makes a learner of that many arms."""
         self.name = name
         self._new = new_learner
+        self._arms = tuple(arms)
         self._learners: dict[LoadLevel, Learner] = {}
         self._arm = 0
 
     def choose(self, turn: Turn) -> Choice:
         """Return the arm of the load level for all routes."""
         self._arm = self._learner(turn).pull()
-        return for_all(ARMS[self._arm], turn)
+        return for_all(self._arms[self._arm], turn)
 
     def observe(self, counts: Counts) -> None:
         """Reward the arm with the goodput of a row."""
@@ -123,24 +124,25 @@ class ByLoad:
 class ByRouteAndLoad:
     """A learner for each route at each load level, rewarded with the route's own goodput."""
 
-    def __init__(self, name: str, new_learner: NewLearner) -> None:
-        """Take what makes a learner."""
+    def __init__(self, name: str, new_learner: NewLearner, arms: Sequence[Setting] = ARMS) -> None:
+        """Take what makes a learner of that many arms."""
         self.name = name
         self._new = new_learner
+        self._arms = tuple(arms)
         self._learners: dict[tuple[int, LoadLevel], Learner] = {}
-        self._arms: list[int] = []
+        self._pulled: list[int] = []
 
     def choose(self, turn: Turn) -> Choice:
         """Return each route's own arm."""
         level = load_level_of(turn.num_rows)
         places = [(route, level) for route in range(len(turn.rows))]
-        self._arms = [self._learners.setdefault(place, self._new()).pull() for place in places]
-        return for_each([ARMS[arm] for arm in self._arms], turn)
+        self._pulled = [self._learners.setdefault(place, self._new()).pull() for place in places]
+        return for_each([self._arms[arm] for arm in self._pulled], turn)
 
     def observe(self, counts: Counts) -> None:
         """Reward each present route's arm with the goodput of its rows."""
         level = load_level_of(counts.turn.num_rows)
-        goodput = counts.tokens * UNIT_S / (counts.steps * counts.step_s)
+        goodput = counts.tokens * UNIT_S / counts.busy_s
         for route in np.flatnonzero(counts.turn.rows):
             reward = float(goodput[route] / counts.turn.rows[route])
-            self._learners[int(route), level].learn(self._arms[route], reward)
+            self._learners[int(route), level].learn(self._pulled[route], reward)

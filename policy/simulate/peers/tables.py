@@ -125,7 +125,9 @@ class Cascade:
             return
         plain = _seconds(self._engine, counts.turn, for_all(model(0), counts.turn))
         gained = float(counts.tokens.sum()) / (counts.turn.num_rows * counts.steps)
-        self._utility[self._trying] = gained * plain / counts.step_s
+        self._utility[self._trying] = (
+            gained * plain / (counts.step_s + counts.lost_s / counts.steps)
+        )
         self._trying = self._next()
         if self._trying is None:
             self._settle()

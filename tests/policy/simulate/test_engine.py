@@ -113,3 +113,16 @@ def test_only_the_cliff_profile_charges_for_switching() -> None:
     assert switch_loss(cliff.profile, turn, after, before) == pytest.approx(0.2)
     assert switch_loss(cliff.profile, turn, before, before) == 0
     assert switch_loss(engine_of().profile, turn, after, before) == 0
+
+
+def test_counters_show_what_switching_lost() -> None:
+    engine = engine_of()
+    turn = engine.turn(100)
+    choice = for_all(model(3), turn)
+    whole, cut = (
+        engine.counts(turn, choice, np.random.default_rng(0), lost_s) for lost_s in (0.0, 0.2)
+    )
+    assert whole.busy_s == whole.steps * whole.step_s
+    assert cut.steps == pytest.approx(0.8 * whole.steps, abs=1)
+    assert cut.busy_s == pytest.approx(cut.steps * cut.step_s + 0.2)
+    assert cut.goodput == pytest.approx(0.8 * whole.goodput, rel=0.05)

@@ -99,6 +99,25 @@ def test_drawn_worlds_count_context_beyond_the_usual() -> None:
     )
 
 
+def test_batches_larger_than_measured_take_more_for_more_positions_and_context() -> None:
+    steeper_for_few = replace(
+        CALIBRATION,
+        verify=tuple(
+            replace(cell, seconds=cell.seconds * (3 if cell.rows == 1 else 1))
+            for cell in CALIBRATION.verify
+        ),
+    )
+    profile = steeper_for_few.profile(is_beyond_usual=True)
+    tables = [profile.step_table_s(rows, 0.0) for rows in (2, 16, 64, 128)]
+    times = [float(table[2 * rows]) for table, rows in zip(tables, (2, 16, 64, 128), strict=True)]
+    assert times == sorted(times)
+    assert np.all(np.diff(tables[-1][16:1024]) > 0)
+    absolute = steeper_for_few.profile()
+    assert absolute.step_table_s(64, 500.0)[16] == pytest.approx(
+        absolute.step_table_s(2, 500.0)[16]
+    )
+
+
 def test_draft_rounds_are_linear_between_what_was_measured() -> None:
     table = CALIBRATION.profile().drafts[Drafting.MODEL]
     seconds = table.seconds(np.array([1, 2, 0]), np.array([4, 7, 3]))

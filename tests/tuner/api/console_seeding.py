@@ -20,6 +20,7 @@ from collectors.records import (
     Setting,
 )
 from policy.drift_alarms import Alarm, AlarmKind
+from policy.pool_advice import PoolAdvice
 from policy.types import (
     AcceptanceCurve,
     Advice,
@@ -119,6 +120,15 @@ def recommendation(route: str, alpha: float, advice: Advice = Advice.CHANGE) -> 
                 load=LOADS[0],
                 most_gain=0.31,
                 most_token_share=0.02,
+            ),
+        ),
+        pools=(
+            PoolAdvice(
+                load=LOADS[3],
+                leaves=(route,),
+                settings={"other": LOOKUP},
+                gain=Interval(low=0.03, mean=0.041, high=0.052),
+                reason=f"{route} runs better in a pool without speculation.",
             ),
         ),
     )

@@ -113,6 +113,22 @@ def test_signing_out_ends_the_session_even_for_a_kept_cookie(shared: Served) -> 
         assert thief.get("/").status_code == 401
 
 
+def test_signing_out_outlives_a_restart_of_the_service(
+    served: Served, serve: Callable[..., Served]
+) -> None:
+    with served.browser(Role.VIEWER) as client, served.browser(Role.ADMIN) as other:
+        kept = dict(client.cookies)
+        csrf = csrf_of(client.get("/").text)
+        client.post("/sign-out", data={"csrf": csrf})
+        restarted = serve(served.store)
+        with restarted.browser() as thief:
+            thief.cookies.set(f"spectuner_{restarted.settings.port}", *kept.values())
+            assert thief.get("/").status_code == 401
+        assert other.get("/").status_code == 200
+    with restarted.browser(Role.VIEWER) as again:
+        assert again.get("/").status_code == 200
+
+
 @pytest.mark.parametrize("cookie", ["", "rubbish", "WzEsICJ4Il0.abc.def", "\u00ff" * 9])
 def test_a_forged_cookie_is_no_session(shared: Served, cookie: str) -> None:
     with shared.browser() as client:

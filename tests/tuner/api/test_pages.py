@@ -274,4 +274,6 @@ def test_a_recommendation_says_why_not_otherwise_and_what_to_try(shared: Served)
     assert "Where it equals off" in page
     assert '<td class="num">22\u00a0%</td>' in page
     assert "What to try next" in page
+    assert "A pool without speculation" in page
+    assert "+4.1\u00a0%" in page
     assert 'title="counted on live traffic"' in page

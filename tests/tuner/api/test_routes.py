@@ -120,6 +120,8 @@ def test_the_api_refuses_a_role_that_is_too_low(
         ("POST", "recommendations/2/hold", '{"reason": 5}', 422),
         ("POST", "recommendations/2/hold", '{"raison": "x"}', 422),
         ("POST", "recommendations/2/hold", '{"reason": ""}', 422),
+        ("POST", "recommendations/2/hold", '{"reason": "\\ud800"}', 422),
+        ("POST", "recommendations/2/approve", '{"reason": "a\\u0000b"}', 422),
         ("POST", "recommendations/2/roll_back", '{"reason": "x"}', 409),
         ("POST", "tokens", '{"name": "x", "role": "root"}', 422),
         ("POST", "tokens", '{"name": "x"}', 422),

@@ -41,3 +41,16 @@ def test_methods_without_weights_are_named_as_not_loaded() -> None:
 
     assert Method.EAGLE in missing
     assert not {Method.OFF, Method.PROMPT_LOOKUP} & set(missing)
+
+
+def test_the_adaptive_mode_is_measured_where_asked_for_and_where_a_method_has_it() -> None:
+    loaded = capable(
+        MethodCapability(method=Method.PROMPT_LOOKUP, max_k=16),
+        MethodCapability(method=Method.MEDUSA, max_k=4, drafter="heads"),
+    )
+
+    added = [
+        s for s in arms(loaded, (2, 5), (), has_adaptive=True) if s not in arms(loaded, (2, 5), ())
+    ]
+
+    assert [setting.label for setting in added] == ["medusa k=4 adaptive"]

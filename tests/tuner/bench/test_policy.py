@@ -8,6 +8,7 @@ import pytest
 
 from policy.errors import InvalidInput
 from tests.tuner.cli.running import ran
+from tuner.bench.policy import PolicyBenchOptions, bench_policy
 from tuner.bench.policy_trace import read_trace
 
 HEAD = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -74,6 +75,22 @@ def test_a_run_gives_exactly_the_promised_keys_and_a_report(tmp_path: Path, trac
     page = html.read_text()
     assert page.count("<svg") == 5
     assert "http" not in page
+
+
+def test_adaptive_arms_raise_the_oracle_and_leave_rules_of_a_length_as_they_are() -> None:
+    played = [
+        bench_policy(PolicyBenchOptions(seeds=1, windows=50, workloads="W1", adaptive=adaptive))
+        for adaptive in (False, True)
+    ]
+    without, having = ({row.policy: row for row in one.table.rows} for one in played)
+    assert set(without) == set(having)
+    raised = without["goodput_average"].oracle_share / having["goodput_average"].oracle_share
+    assert raised > 1.01
+    for name in ("cascade", "av_one_pass", "fixed draft_model k=3"):
+        assert without[name].oracle_share == pytest.approx(raised * having[name].oracle_share)
+    assert having["oracle"].oracle_share == 1.0
+    assert "--adaptive" in played[1].command
+    assert "--adaptive" not in played[0].command
 
 
 def test_running_sequences_follow_from_arrivals_and_lengths(trace: Path) -> None:

@@ -15,10 +15,11 @@ from policy.simulate.engine import lookup, model
 from policy.simulate.profiles import Drafting
 from policy.simulate.replayed import ReplayedBatch, Timetable
 from tests.tuner.cli.running import ran
-from tuner.bench.policy_calibration import Measured, Shapes, SwitchTime, measure, num_batches
+from tuner.bench.policy_batches import Reference
+from tuner.bench.policy_calibration import Bench, Measured, Shapes, SwitchTime, num_batches
 from tuner.bench.policy_engine import LiveBatch, Parts, load_parts, pool
 from tuner.bench.policy_engine_report import again, page_of, part_a, part_c
-from tuner.bench.policy_fidelity import Cell, Cells, Fidelity
+from tuner.bench.policy_fidelity import Cell, Cells, Fidelity, StepPair, slowness_of
 from tuner.bench.policy_live import LiveOptions
 from tuner.bench.policy_parts import EnginePartsOptions, PartA, read_part_a, run_part_c
 from tuner.bench.policy_traces import Recorded, record
@@ -29,7 +30,7 @@ from tuner.engine.core import EngineLimits
 from tuner.engine.settings import EngineSettings
 
 MAX_TOKENS = 24
-SHAPES = Shapes(rows=(1, 4), contexts=(16, 32), repeats=2)
+SHAPES = Shapes(rows=(1, 4), contexts=(16, 32), repeats=1, turns=2)
 SWITCH = SwitchTime(method=Method.DRAFT_MODEL, plain_steps=24, seconds=0.001)
 METHODS = (Method.PROMPT_LOOKUP, Method.SUFFIX, Method.DRAFT_MODEL, Method.LOOKAHEAD)
 
@@ -62,7 +63,10 @@ def recorded(parts: Parts, prompts: dict[str, list[Encoded]]) -> Recorded:
 def calibration(parts: Parts, prompts: dict[str, list[Encoded]]) -> Calibration:
     calls = []
     text = [token for encoded in prompts.values() for one in encoded for token in one.token_ids]
-    measured = measure(parts, text, SHAPES, lambda: calls.append(1))
+    bench = Bench(parts, text, SHAPES, Reference(parts), lambda: calls.append(1))
+    for _ in range(SHAPES.turns):
+        bench.turn()
+    measured = bench.measured()
     assert len(calls) == num_batches(SHAPES)
     return measured.calibration
 
@@ -167,9 +171,7 @@ def test_parts_a_and_c_are_printed_and_reported(
         per_route=1,
         max_tokens=16,
         shapes=SHAPES,
-        cells=Cells(
-            mixes=(("code_edit", "chat"),), loads=(2,), settings=(OFF, model(1)), seconds=0.02
-        ),
+        cells=Cells(mixes=(("code_edit", "chat"),), loads=(2,), settings=(OFF, model(1)), steps=3),
         live=LiveOptions(seconds=0.2, loads=(4,), window_s=0.05),
     )
     output = Output.open(None)
@@ -216,6 +218,27 @@ def test_the_gate_wants_small_errors_and_the_right_order() -> None:
     assert Fidelity(cells=(*good.cells, elsewhere)).tau == 1.0
 
 
+def test_pairs_within_the_error_of_their_figures_are_counted_and_still_count() -> None:
+    close = Fidelity(cells=tuple(cells((1.0, 1.01), (1.02, 1.0), (3.0, 3.0))))
+    assert close.close_pairs == 1
+    assert close.tau == pytest.approx(1 / 3)
+    assert "1 of 3 pairs of Settings lie closer together" in close.lines()[1]
+    sure = Fidelity(cells=tuple(replace(cell, noise=0.001) for cell in close.cells))
+    assert sure.close_pairs == 0
+
+
+def test_a_step_is_judged_by_the_25th_percentile_of_steps_like_it() -> None:
+    quick = step_pair(predicted_s=0.01, seconds=0.011)
+    slow = step_pair(predicted_s=0.05, seconds=0.05)
+    disturbed = step_pair(predicted_s=0.01, seconds=0.5)
+    assert slowness_of([slow, quick] * 14) == pytest.approx(0.061 / 0.06)
+    assert slowness_of([quick, disturbed, quick] * 7) == pytest.approx(1.1)
+
+
+def step_pair(*, predicted_s: float, seconds: float) -> StepPair:
+    return StepPair(tokens=4, seconds=seconds, predicted_tokens=4, predicted_s=predicted_s)
+
+
 def cells(*figures: tuple[float, float]) -> list[Cell]:
     return [
         Cell(
@@ -224,6 +247,7 @@ def cells(*figures: tuple[float, float]) -> list[Cell]:
             setting=model(depth),
             measured=measured,
             predicted=predicted,
+            noise=0.01,
             steps=9,
             has_same_tokens=True,
         )

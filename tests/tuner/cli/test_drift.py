@@ -12,7 +12,7 @@ import pytest
 from collectors.records import Plan
 from policy.drift_alarms import Alarm, AlarmKind
 from tests.tuner.cli.running import ran
-from tuner.store import drift, migrating, open_store
+from tuner.store import audit, drift, migrating, open_store
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 LOOP = Alarm(
@@ -77,6 +77,24 @@ def test_an_acknowledged_alarm_is_listed_only_when_asked_for(config: str):
     (alarm,) = json.loads(out)["alarms"]
     assert (alarm["kind"], alarm["stops_decisions"]) == ("loop", False)
     assert (alarm["acknowledged_by"], alarm["acknowledged_why"]) == ("ann", "copies by design")
+
+
+def test_acknowledging_is_audited_and_its_reason_is_bounded(config: str):
+    said = ("drift", "--config", config, "--acknowledge", "1", "--who", "ann", "--why")
+    code, _, err = ran(*said, "x" * 501)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "1 to 500 characters, this one has 501" in err
+    assert ran(*said, "copies by design")[0] == 0
+
+    store = open_store(f"sqlite:///{Path(config).parent / 'spectuner.db'}")
+    with store.reading() as session:
+        (entry,) = audit.listed(session)
+    store.close()
+    assert (entry.who, entry.action, entry.detail) == (
+        "ann",
+        "drift.acknowledge",
+        "copies by design",
+    )
 
 
 def test_an_alarm_that_does_not_exist_is_one_line(config: str):

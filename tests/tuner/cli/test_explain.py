@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from collectors.records import Plan
-from policy.types import Evidence, Trial, TurningPoint
+from policy.pool_advice import PoolAdvice
+from policy.types import Evidence, Interval, Trial, TurningPoint
 from tests.fixtures.facts import DRAFT_3, LOOKUP_5
 from tests.fixtures.said import LOAD_1, change, said
 from tests.tuner.cli.running import ran
@@ -47,6 +48,14 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
             ),
         ),
     )
+    pool = PoolAdvice(
+        load=LOAD_1,
+        leaves=("chat",),
+        settings={"other": DRAFT_3},
+        gain=Interval(low=0.03, mean=0.041, high=0.052),
+        reason="At load 1 chat runs better in a pool without speculation: +4.1%.",
+    )
+    one = replace(one, pools=(pool,), reasons=(*one.reasons, pool.reason))
     one = replace(one, curves=(replace(one.curves[0], shares={Evidence.LIVE: 0.75}),))
     store = open_store(load_settings().database_url)
     with store.writing() as session:
@@ -64,6 +73,7 @@ def test_a_recommendation_is_explained_with_all_that_stands_behind_it(stored: in
     assert f"Recommendation {stored}, pending: change for chat" in out
     assert f"At load 1 {LOOKUP_5.label}: it gives -21.0%." in out
     assert "75% live" in out
+    assert "chat runs better in a pool without speculation: +4.1%." in out
     assert "equals off at 1.30 tokens a pass (1.80 now), a first token kept in 25% (60% now)" in out
     assert "by live on at most 2% of tokens, which may gain up to +12% at load 1." in out
     assert "+40% (+30% to +50%)" in out
@@ -80,6 +90,10 @@ def test_its_figures_are_those_of_recommend(stored: int) -> None:
     assert explained["curves"][0]["shares"] == {"live": 0.75}
     assert explained["turning_points"][0]["needed_acceptance"] == 0.25
     assert explained["trials"][0]["by"] == "live"
+    assert explained["changes"][0]["lost_s"] == 0
+    (advice,) = explained["pools"]
+    assert (advice["leaves"], advice["gain"]) == (["chat"], [0.03, 0.041, 0.052])
+    assert advice["settings"]["other"] == DRAFT_3.to_dict()
 
 
 @pytest.mark.parametrize("command", [("explain",), ("recommend", "--stored", "--route")])

@@ -29,6 +29,11 @@ from tuner.cli.options import parse_setting
                 rule=AcceptanceRule.TYPICAL,
             ),
         ),
+        ("draft_model:7:adaptive", Setting(method=Method.DRAFT_MODEL, k=7, is_adaptive=True)),
+        (
+            "eagle:5:adaptive:token_match",
+            Setting(method=Method.EAGLE, k=5, is_adaptive=True, rule=AcceptanceRule.TOKEN_MATCH),
+        ),
         ('{"method": "mtp", "k": 2}', Setting(method=Method.MTP, k=2)),
     ],
 )
@@ -36,7 +41,9 @@ def test_a_setting_is_read_from_its_short_form_or_json(text: str, setting: Setti
     assert parse_setting(text) == setting
 
 
-@pytest.mark.parametrize("text", ["draft_model:x", "eagle:4:16", "eagle:4:16:x:typical", "{"])
+@pytest.mark.parametrize(
+    "text", ["draft_model:x", "eagle:4:16", "eagle:4:16:x:typical", "off:adaptive", "{"]
+)
 def test_what_has_no_known_form_is_refused_with_an_example(text: str):
     with pytest.raises(UsageError, match=r"eagle:4:16:4|not JSON"):
         parse_setting(text)
@@ -48,6 +55,8 @@ def test_what_has_no_known_form_is_refused_with_an_example(text: str):
         ("magic:3", "unknown method 'magic'"),
         ("draft_model:3:16:4", "draft_model drafts no trees"),
         ("eagle:4:16:4:hope", "unknown rule 'hope'"),
+        ("prompt_lookup:3:adaptive", "prompt_lookup cannot be adaptive"),
+        ("eagle:4:16:4:adaptive", "a tree of 16 cannot be adaptive"),
     ],
 )
 def test_an_impossible_setting_says_why(text: str, message: str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +28,36 @@ from tuner.engine.journal import Journal
 from tuner.engine.live_plan import LivePlan
 from tuner.engine.model.layers import LlamaShape
 from tuner.engine.model.llama import LlamaDecoder
-from tuner.engine.model.passes import Span, lay_out
+from tuner.engine.model.passes import Pass, Span, lay_out
 from tuner.engine.request import Delta, EngineRequest, SamplingParams
 
 CONTEXT = 160
+
+
+class Machine:
+    """Time as the target's passes take it on a slow machine, the same in every run."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class TimedDecoder:
+    """A decoder whose passes take a second, and more for each position."""
+
+    def __init__(self, decoder: LlamaDecoder, machine: Machine, position_s: float) -> None:
+        self._decoder = decoder
+        self._machine = machine
+        self._position_s = position_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._decoder, name)
+
+    def forward(self, batch: Pass, *room: Any) -> Tensor:
+        self._machine.now_s += 1 + self._position_s * len(batch.token_ids)
+        return self._decoder.forward(batch, *room)
 
 
 class LetterDecoder:
@@ -253,6 +280,7 @@ DRAFTERS: dict[str, DrafterUnderTest] = {
             Setting(method=Method.DRAFT_MODEL, k=1),
             Setting(method=Method.DRAFT_MODEL, k=3),
             Setting(method=Method.DRAFT_MODEL, k=8, rule=AcceptanceRule.TOKEN_MATCH),
+            Setting(method=Method.DRAFT_MODEL, k=7, is_adaptive=True),
         ),
         is_skilled=True,
     ),
@@ -271,6 +299,7 @@ DRAFTERS: dict[str, DrafterUnderTest] = {
             Setting(method=Method.SUFFIX, k=1),
             Setting(method=Method.SUFFIX, k=4),
             Setting(method=Method.SUFFIX, k=12, rule=AcceptanceRule.TOKEN_MATCH),
+            Setting(method=Method.SUFFIX, k=12, is_adaptive=True),
         ),
         is_skilled=True,
     ),
@@ -280,6 +309,7 @@ DRAFTERS: dict[str, DrafterUnderTest] = {
             Setting(method=Method.SELF_SPARSE, k=1),
             Setting(method=Method.SELF_SPARSE, k=4),
             Setting(method=Method.SELF_SPARSE, k=3, rule=AcceptanceRule.TOKEN_MATCH),
+            Setting(method=Method.SELF_SPARSE, k=4, is_adaptive=True),
         ),
         is_skilled=True,
     ),
@@ -296,6 +326,7 @@ DRAFTERS: dict[str, DrafterUnderTest] = {
         make=medusa,
         settings=(
             Setting(method=Method.MEDUSA, k=4),
+            Setting(method=Method.MEDUSA, k=4, is_adaptive=True),
             Setting(method=Method.MEDUSA, k=3, tree_nodes=14, tree_width=4),
         ),
     ),
@@ -304,6 +335,7 @@ DRAFTERS: dict[str, DrafterUnderTest] = {
         settings=(
             Setting(method=Method.EAGLE, k=1),
             Setting(method=Method.EAGLE, k=5),
+            Setting(method=Method.EAGLE, k=5, is_adaptive=True),
             Setting(method=Method.EAGLE, k=4, tree_nodes=16, tree_width=4),
         ),
     ),
@@ -311,6 +343,7 @@ DRAFTERS: dict[str, DrafterUnderTest] = {
         make=mtp,
         settings=(
             Setting(method=Method.MTP, k=3),
+            Setting(method=Method.MTP, k=4, is_adaptive=True),
             Setting(method=Method.MTP, k=3, tree_nodes=12, tree_width=3),
         ),
     ),
@@ -319,12 +352,14 @@ DRAFTERS: dict[str, DrafterUnderTest] = {
         settings=(
             Setting(method=Method.PARD, k=1),
             Setting(method=Method.PARD, k=6),
+            Setting(method=Method.PARD, k=6, is_adaptive=True),
         ),
     ),
     "mlp_speculator": DrafterUnderTest(
         make=mlp_speculator,
         settings=(
             Setting(method=Method.MLP_SPECULATOR, k=3),
+            Setting(method=Method.MLP_SPECULATOR, k=4, is_adaptive=True),
             Setting(method=Method.MLP_SPECULATOR, k=4, tree_nodes=10, tree_width=2),
         ),
     ),
@@ -344,6 +379,8 @@ SCRIPTED: dict[str, DrafterUnderTest] = {
         make=scripted_draws,
         settings=(
             Setting(method=Method.EAGLE, k=4),
+            Setting(method=Method.EAGLE, k=6, is_adaptive=True),
+            Setting(method=Method.EAGLE, k=6, is_adaptive=True, rule=AcceptanceRule.TOKEN_MATCH),
             Setting(method=Method.EAGLE, k=3, tree_nodes=12, tree_width=3),
             Setting(
                 method=Method.EAGLE,
@@ -374,6 +411,7 @@ def small_engine(
     eos_ids: tuple[int, ...] = (),
     limits: EngineLimits | None = None,
     scale: float = 0.5,
+    position_s: float = 0.1,
 ) -> SmallEngine:
     """Make an engine.
 
@@ -387,6 +425,7 @@ def small_engine(
         eos_ids: of the codec.
         limits: of the core.
         scale: of the random weights; larger ones give more certain answers.
+        position_s: seconds of a position in a target pass, beside the second of the pass.
     """
     limits = limits or EngineLimits(max_rows=8, max_context_tokens=CONTEXT, prefill_tokens=40)
     target = target or random_decoder(seed, vocab_size, scale=scale)
@@ -408,14 +447,16 @@ def small_engine(
     )
     plan = LivePlan(None, capabilities)
     journal = Journal("boot")
+    machine = Machine()
     core = EngineCore(
-        target,
-        Drafting(made, max_context_tokens=limits.max_context_tokens),
+        TimedDecoder(target, machine, position_s),  # type: ignore[arg-type]
+        Drafting(made, max_context_tokens=limits.max_context_tokens, clock=machine),
         LetterCodec(eos_ids),
         plan=plan,
         journal=journal,
         capture=Capture("boot", lambda ids: "", random_source()),
         limits=limits,
+        clock=machine,
     )
     return SmallEngine(target=target, core=core, drafters=made, plan=plan, journal=journal)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from collectors.records import MAX_DRAFT_LENGTH, Method
 from tuner.engine.drafters.base import NO_DRAFT, Draft, DraftAsk, DrafterBase
+from tuner.engine.drafters.ending import num_paying
 
 _SHARE_EMPTY = 0.1
 _SHARE_CLOSED = 0.2
@@ -51,6 +52,11 @@ class ScriptedDrafter(DrafterBase):
         parents = _shape(dice, ask)
         is_drawn = self._gives_probs and not ask.sampling.is_greedy
         probs = self._distributions(dice, len(parents))
+        if ask.outlook is not None:
+            length = num_paying(ask, probs.max(1).values.tolist())
+            parents, probs = parents[:length], probs[:length]
+        if not parents:
+            return NO_DRAFT
         columns = _grow(parents, probs, ask.generator if is_drawn else _fixed(dice))
         token_ids = columns if self.draft_vocab is None else self.draft_vocab[columns]
         return Draft(

@@ -154,6 +154,22 @@ def test_open_routes_are_taken_as_they_come_until_there_are_too_many():
     assert live.route_of("no name") == "other"
 
 
+@pytest.mark.parametrize("routes", [None, ("chat",)])
+def test_live_traffic_cannot_hide_under_the_name_of_calibration(routes: tuple[str, ...] | None):
+    live = LivePlan(routes, capabilities())
+
+    assert live.route_of("calibration") == "other"
+    assert live.route_of("calibration", is_shadow=True) == "calibration"
+    assert live.route_of("chat", is_shadow=True) == "chat"
+
+
+def test_a_plan_and_an_engine_refuse_the_name_of_calibration():
+    with pytest.raises(InvalidPlan, match="'calibration' is kept for"):
+        LivePlan(None, capabilities()).replace(Plan(entries=(entry("calibration", "1"),)))
+    with pytest.raises(StartupError, match="'calibration' is kept for"):
+        LivePlan(("calibration",), capabilities())
+
+
 def test_a_route_named_by_the_plan_keeps_its_place_among_open_routes():
     live = LivePlan(None, capabilities())
     live.replace(Plan(entries=(entry("rare", "1"),)))

@@ -28,6 +28,14 @@ def due_keys(schedule: Daily, first: str, last: str) -> list[str]:
     return list(keys)
 
 
+def test_a_punctual_job_is_first_looked_at_when_it_is_next_due():
+    punctual = Every(seconds=60.0, is_punctual=True)
+
+    assert punctual.delay_s(at("2026-11-30T12:00:20+00:00")) == pytest.approx(40.0)
+    assert Every(seconds=60.0).delay_s(at("2026-11-30T12:00:20+00:00")) == 0.0
+    assert BERLIN.delay_s(at("2026-11-30T12:00:20+00:00")) == 0.0
+
+
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25", "2026-06-15"])
 def test_a_daily_job_is_due_once_per_local_date(day: str):
     keys = due_keys(BERLIN, f"{day}T00:00+00:00", f"{day}T23:00+00:00")

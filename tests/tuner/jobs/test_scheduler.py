@@ -39,7 +39,8 @@ def test_the_whole_timetable_runs_and_stops_cleanly(
     migrated_file: Path, tmp_path: Path, player: Player
 ):
     player.write(30)
-    with site_on(migrated_file, tmp_path, player.url, ingest_interval_s=0.2) as site:
+    often = {"ingest_interval_s": 0.2, "window_s": 0.5}
+    with site_on(migrated_file, tmp_path, player.url, **often) as site:
         scheduler = job_scheduler(site)
         names = {job.name for job in scheduler.jobs}
         scheduler.start()

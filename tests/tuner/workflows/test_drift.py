@@ -13,6 +13,7 @@ import pytest
 from collectors.errors import CollectorError
 from collectors.records import OFF, Plan, PlanEntry, Route, load_level_of
 from policy.drift_alarms import Alarm, AlarmKind
+from policy.lottery import Chance, drawn
 from policy.off_policy import Estimator
 from policy.simulate.wear import Wear, worn_windows
 from policy.types import LoadMix, Window
@@ -280,6 +281,75 @@ def test_a_plan_is_valued_from_what_recommendations_stand_on(site: Site, clock: 
     assert {one.estimator for one in found} == {Estimator.IPS, Estimator.SNIPS}
 
 
+def test_windows_that_were_drawn_for_count_by_the_chance_of_the_draw(site: Site, clock: Clock):
+    """Every fifth of 40 drew the draft, with a chance of 0.2; five more ran it without a draw."""
+    windows = [served(number, drafting=number % 5 == 0 or number >= 40) for number in range(45)]
+    close(site, windows)
+    chance = Chance(route="chat", load=ONE, arms=((OFF, 0.8), (DRAFT_3, 0.2)))
+    on_trial = Plan(entries=(PlanEntry(route="chat", load=ONE, setting=DRAFT_3),))
+    with site.store.writing() as session:
+        for number, window in enumerate(windows[:41]):
+            made = Decision(
+                engine=site.engine,
+                at_s=window.start_s + 0.5,
+                plan=on_trial if number % 5 == 0 else Plan(),
+                policy_version="v",
+                who="explore",
+                arms=(OFF, DRAFT_3),
+                chances=(chance,) if number < 40 else (),
+                seed=number if number < 40 else None,
+                until_s=window.end_s if number < 40 else None,
+            )
+            decisions.note(session, made)
+    clock.now_s = windows[-1].end_s + 1
+
+    worth = plan_worth(site, on_trial, 7200.0)
+
+    (place,) = [one for one in worth.value.places if one.route == "chat"]
+    assert (place.windows, place.matching_windows) == (45, 13)
+    found = {one.estimator: one for one in worth.value.estimates}
+    want = TOKENS[DRAFT_3] / STEP_S[DRAFT_3]
+    assert found[Estimator.SNIPS].tokens_per_s.mean == pytest.approx(want, rel=1e-6)
+    logged_tokens = [sum(one.tokens for one in window.observations) for window in windows]
+    assert found[Estimator.IPS].coverage == pytest.approx(
+        sum(logged_tokens[:40]) / sum(logged_tokens)
+    )
+
+
+def test_the_command_lists_draws_so_that_they_can_be_made_again(
+    site: Site, clock: Clock, tmp_path: Path
+):
+    ran_in_turns(site, clock)
+    chance = Chance(route="chat", load=ONE, arms=((OFF, 0.3), (DRAFT_3, 0.7)))
+    story = PlanEntry(route="story", load=ONE, setting=DRAFT_3)
+    made = Decision(
+        engine=site.engine,
+        at_s=clock.now_s,
+        plan=Plan(entries=(story,)),
+        policy_version="v",
+        who="explore",
+        arms=(OFF, DRAFT_3),
+        chances=(chance,),
+        seed=2**53 - 1,
+        until_s=clock.now_s + 60,
+    )
+    with site.store.writing() as session:
+        decisions.note(session, made)
+    clock.now_s += 1
+
+    code, out, _ = ran(*asking(site, tmp_path), "--setting", "off")
+
+    (draw,) = json.loads(out)["draws"]
+    assert (code, draw["seed"], draw["until_s"]) == (0, 2**53 - 1, made.until_s)
+    (place,) = draw["chances"]
+    assert (place["route"], place["load"]) == ("chat", "1")
+    assert [one["chance"] for one in place["arms"]] == [0.3, 0.7]
+    chosen = drawn([chance], 2**53 - 1)
+    assert draw["drawn"] == (
+        chosen and {"route": "chat", "load": "1", "setting": chosen[1].to_dict()}
+    )
+
+
 def test_without_logged_decisions_a_plan_cannot_be_valued(site: Site, clock: Clock):
     close(site, [served(number, drafting=False) for number in range(5)])
     clock.now_s = START_S + 400
@@ -288,16 +358,21 @@ def test_without_logged_decisions_a_plan_cannot_be_valued(site: Site, clock: Clo
         plan_worth(site, Plan(), 3600.0)
 
 
-def test_the_command_values_a_setting_against_the_plan_in_force(
-    site: Site, clock: Clock, tmp_path: Path
-):
-    ran_in_turns(site, clock)
-    config = tmp_path / "spectuner.toml"
+def asking(site: Site, folder: Path) -> tuple[str, ...]:
+    """Return the words that ask what a plan was worth on a site."""
+    config = folder / "spectuner.toml"
     settings = site.settings
     config.write_text(
         f'database_url = "{settings.database_url}"\nengine_url = "{settings.engine_url}"\n'
     )
-    asked = ("evaluate-plan", "--config", str(config), "--hours", "1e6", "--json", "-")
+    return ("evaluate-plan", "--config", str(config), "--hours", "1e6", "--json", "-")
+
+
+def test_the_command_values_a_setting_against_the_plan_in_force(
+    site: Site, clock: Clock, tmp_path: Path
+):
+    ran_in_turns(site, clock)
+    asked = asking(site, tmp_path)
 
     code, out, err = ran(*asked, "--setting", "draft_model:3", "--route", "chat", "--load", "1")
 
@@ -306,5 +381,5 @@ def test_the_command_values_a_setting_against_the_plan_in_force(
     (place,) = figures["places"]
     assert place["tokens_per_s"]["snips"] == pytest.approx(2.5 / STEP_S[DRAFT_3])
     assert place["chance"] == pytest.approx(20 * STEP_S[DRAFT_3] / (20 * 0.026 + 19 * 0.020))
-    assert figures["evaluable_share"] == 1.0
+    assert figures["evaluable_share"] == pytest.approx(20 * 2500 / (20 * 2500 + 19 * 1000))
     assert [entry["route"] for entry in figures["plan"]["entries"]] == ["chat"]

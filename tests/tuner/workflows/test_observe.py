@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,26 @@ def test_a_window_closes_once_everything_in_it_was_read(site: Site):
     assert closed == window(site, 1_000.0, 1_010.0)
 
 
+def test_windows_meet_the_clock_again_after_their_length_was_changed(
+    site: Site, migrated_file: Path, tmp_path: Path, clock: Clock
+):
+    """What is drawn for a window, by the clock, could not be told by windows that straddle it."""
+    store(site, *busy_records(700), caught_up_s=1_015.0)
+    close_windows(site)
+    with site.store.writing() as session:
+        cursor = facts.open_cursor(session, site.engine, "boot", site.now())
+        more = tuple(step(seq, 1_012.0 + seq - 701, (group(),)) for seq in range(701, 751))
+        facts.add_page(session, cursor, page("boot", more, first_seq=701))
+        facts.note_pull(session, cursor, 1_080.0, 1_080.0)
+    with site_on(migrated_file, tmp_path, NOWHERE, clock, window_s=25.0) as longer:
+        close_windows(longer)
+        with longer.store.reading() as session:
+            found = observations.newest(session, longer.engine, 10)
+
+    ends = [(one.start_s, one.end_s) for one in found]
+    assert ends == [(1_000, 1_010), (1_010, 1_025), (1_025, 1_050), (1_050, 1_075)]
+
+
 def test_idle_stretches_give_no_window(site: Site):
     store(
         site,
@@ -237,6 +258,20 @@ def test_history_is_the_closed_windows_and_what_came_since(site: Site):
         (1_000.0, 1_010.0),
         (1_010.0, 1_030.0),
     ]
+
+
+def test_the_history_begins_where_it_began_until_a_quarter_of_it_is_too_old(site: Site):
+    short = replace(site, settings=site.settings.model_copy(update={"history_windows": 8}))
+    spans = []
+    for number in range(14):
+        window = Window(start_s=10.0 * number, end_s=10.0 * number + 10)
+        with site.store.writing() as session:
+            observations.add(session, site.engine, window, site.now())
+        found = history(short, window.end_s)
+        spans.append((int(found[0].start_s / 10), len(found)))
+
+    assert spans[:8] == [(0, number) for number in range(1, 9)]
+    assert spans[8:] == [(0, 9), (2, 8), (2, 9), (4, 8), (4, 9), (6, 8)]
 
 
 def test_counts_of_random_steps_equal_a_plain_count(site: Site):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from collectors.records import Method, Setting
+from tuner.engine.adaptive import Outlook
 from tuner.engine.model.decoder import Decoder
 from tuner.engine.model.slots import FeatureSlots, KvSlots
 from tuner.engine.request import SamplingParams
@@ -35,6 +36,7 @@ class DraftAsk:
         setting: the row's Setting.
         sampling: the row's sampling parameters.
         generator: the row's random numbers.
+        outlook: says at each position whether it pays; None where the draft has a fixed length.
     """
 
     slot: int
@@ -45,6 +47,17 @@ class DraftAsk:
     setting: Setting
     sampling: SamplingParams
     generator: torch.Generator
+    outlook: Outlook | None = None
+
+    @property
+    def is_seeded(self) -> bool:
+        """True where the answer is drawn with random numbers that can be repeated."""
+        return not self.sampling.is_greedy and self.sampling.seed is not None
+
+    @property
+    def depth(self) -> int:
+        """Draft passes one after the other that it may take or, once drafted, has taken."""
+        return self.k if self.outlook is None else max(1, self.outlook.num_judged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tuner.engine.drafters.base import Draft, DraftAsk
+from tuner.engine.drafters.ending import goes_on, is_worth_a_pass, token_probs
 from tuner.engine.verification.drawing import draw
 
 
@@ -22,19 +23,19 @@ class Chain:
         length: tokens wanted, at least 1.
         token_ids: guessed so far.
         probs: what each was drawn from, [reduced V]; empty for a deterministic chain.
-        is_doubtful: True once a token was less probable than asked for; nothing follows it.
+        has_ended: True once its newest token is too doubtful for another to follow.
     """
 
     ask: DraftAsk
     length: int
     token_ids: list[int] = field(default_factory=list)
     probs: list[Tensor] = field(default_factory=list)
-    is_doubtful: bool = False
+    has_ended: bool = False
 
     @property
     def is_growing(self) -> bool:
         """True while more tokens are wanted."""
-        return len(self.token_ids) < self.length and not self.is_doubtful
+        return len(self.token_ids) < self.length and not self.has_ended
 
     def draft(self) -> Draft:
         """Return what was guessed."""
@@ -54,8 +55,9 @@ class ChainGrowth:
         vocab: ids behind the columns of the logits; None where columns are ids.
         can_draw: sampled rows draw their tokens and keep what they drew from; otherwise every
             chain takes the likeliest tokens.
-        min_confidence: a token less probable than this is the last of its draft. It stays in the
-            draft, since to drop it for what it is would bias what is drawn.
+        min_confidence: a token less probable than this is the last of its draft, where the draft
+            has no outlook. It stays in the draft, since to drop it for what it is would bias what
+            is drawn.
     """
 
     vocab: Sequence[int] | None = None
@@ -72,9 +74,14 @@ class ChainGrowth:
         """
         growing, logits = chains, first
         while True:
-            self._guess(growing, logits)
+            going = goes_on([chain.ask for chain in growing], logits)
+            if not all(going):
+                logits = logits[torch.tensor(going, device=logits.device)]
+                growing = [chain for chain, goes in zip(growing, going, strict=True) if goes]
+            if growing:
+                self._guess(growing, logits)
             growing = [chain for chain in growing if chain.is_growing]
-            if not growing:
+            if not growing or not is_worth_a_pass([chain.ask for chain in growing]):
                 return
             logits = advance(growing)
 
@@ -106,9 +113,7 @@ def _draw(chains: Sequence[Chain], logits: Tensor) -> Tensor:
 def _mark_doubtful(
     chains: Sequence[Chain], logits: Tensor, columns: Tensor, min_confidence: float
 ) -> None:
-    """Mark chains whose newest token is less probable, at their temperature or at 1 if greedy."""
-    heats = torch.tensor([chain.ask.sampling.temperature or 1.0 for chain in chains])
-    scaled = logits.float() / heats[:, None].to(logits.device)
-    confidence = (scaled.gather(1, columns[:, None])[:, 0] - scaled.logsumexp(-1)).exp().tolist()
-    for chain, prob in zip(chains, confidence, strict=True):
-        chain.is_doubtful = prob < min_confidence
+    """End chains of fixed length after a token less probable than asked for."""
+    probs = token_probs([chain.ask for chain in chains], logits, columns)
+    for chain, prob in zip(chains, probs, strict=True):
+        chain.has_ended = chain.ask.outlook is None and prob < min_confidence

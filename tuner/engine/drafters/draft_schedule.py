@@ -44,8 +44,8 @@ class DraftSchedule:
         self._last: dict[int, _Last] = {}
 
     def length(self, ask: DraftAsk) -> int:
-        """Return how many tokens to draft, 1 to the ask's k."""
-        if self._kind is ScheduleKind.CONSTANT:
+        """Return how many tokens to draft, 1 to k; k where a price ends the draft."""
+        if self._kind is ScheduleKind.CONSTANT or ask.outlook is not None:
             return ask.k
         last = self._last.setdefault(ask.slot, _Last(ask.setting.k))
         if last.token_ids:
@@ -55,7 +55,7 @@ class DraftSchedule:
 
     def note(self, ask: DraftAsk, token_ids: Sequence[int]) -> None:
         """Remember the draft that was made for an ask."""
-        if self._kind is ScheduleKind.HEURISTIC:
+        if self._kind is ScheduleKind.HEURISTIC and ask.outlook is None:
             last = self._last[ask.slot]
             last.token_ids, last.num_committed = token_ids, len(ask.token_ids)
 

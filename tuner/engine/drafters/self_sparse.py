@@ -108,8 +108,8 @@ class SelfSparseDrafter(DrafterBase):
         A seeded row is judged alone: a draft takes random numbers from it, so that its answer would
         otherwise depend on its batch mates.
         """
-        alone = [ask for ask in asks if _is_seeded(ask) and self._saves_enough([ask])]
-        together = [*alone, *(ask for ask in asks if not _is_seeded(ask))]
+        alone = [ask for ask in asks if ask.is_seeded and self._saves_enough([ask])]
+        together = [*alone, *(ask for ask in asks if not ask.is_seeded)]
         return together if self._saves_enough(together) else alone
 
     def _saves_enough(self, asks: Sequence[DraftAsk]) -> bool:
@@ -203,8 +203,3 @@ class SelfSparseDrafter(DrafterBase):
         batch = lay_out(spans, view.decoder.mask_kind)
         batch = replace(batch, positions=torch.tensor(positions, device=batch.positions.device))
         return view.decoder.logits(view.decoder.forward(batch, slots))
-
-
-def _is_seeded(ask: DraftAsk) -> bool:
-    """Say whether a row's answer is drawn with random numbers that can be repeated."""
-    return not ask.sampling.is_greedy and ask.sampling.seed is not None

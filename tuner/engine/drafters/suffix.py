@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from collectors.lookup_suffix import SuffixIndex, SuffixStore
 from collectors.records import MAX_DRAFT_LENGTH, Method
 from tuner.engine.drafters.base import Draft, DraftAsk, DrafterBase
+from tuner.engine.drafters.ending import num_paying
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,4 +63,5 @@ class SuffixDrafter(DrafterBase):
         index = sequence.index
         index.extend(ask.token_ids[len(index) :])
         others = () if self._store is None else self._store.texts(ask.route)
-        return Draft(token_ids=tuple(index.propose(ask.k, others)))
+        guess = index.guess(ask.k, others)
+        return Draft(token_ids=tuple(guess.token_ids[: num_paying(ask, guess.chances)]))

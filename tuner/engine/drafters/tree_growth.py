@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tuner.engine.drafters.base import Draft, DraftAsk
+from tuner.engine.drafters.ending import goes_on, is_worth_a_pass
 from tuner.engine.verification.drawing import draw
 
 _ROOT = -1
@@ -69,7 +70,7 @@ def grow(
         beams: nodes of a level that go on, of each row; 1 for a chain.
         can_draw: chains of sampled rows are drawn and carry their probabilities; otherwise every
             draft is deterministic.
-        is_by_row: `advance` gives one set of logits a row, the same for all its nodes.
+        is_by_row: `advance` gives one set of logits a row, the same for all its nodes, at no cost.
     """
     trees = [
         _Tree(ask, beam, vocab, is_drawn=can_draw and _is_sampled_chain(ask))
@@ -80,8 +81,12 @@ def grow(
     logits = first
     for level in range(max(ask.k for ask in asks)):
         if level > 0:
+            growing = [trees[row].ask for row in nodes.rows]
+            if not growing or not (is_by_row or is_worth_a_pass(growing)):
+                break
             logits = advance(level, nodes)
         places = nodes.rows if is_by_row else range(len(nodes.rows))
+        _judge(trees, nodes, places, logits)
         tops = _likeliest(logits, width)
         _draw(trees, nodes, places, logits, tops)
         nodes = _descend(trees, nodes, [tops[place] for place in places])
@@ -117,6 +122,7 @@ class _Tree:
         self.ask = ask
         self.width = max(1, ask.setting.tree_width)
         self.is_drawn = is_drawn
+        self.has_ended = False
         self.probs: list[Tensor] = []
         self.newest = [_Node(score=0.0, column=0, parent=_ROOT, place=_ROOT, above=0)]
         self._beam = beam
@@ -181,6 +187,15 @@ def _likeliest(logits: Tensor, width: int) -> list[_Top]:
     return [*map(_Top, top.indices.tolist(), top.values.tolist())]
 
 
+def _judge(trees: Sequence[_Tree], nodes: Nodes, places: Sequence[int], logits: Tensor) -> None:
+    """End the chains whose next token does not pay; a tree has no outlook."""
+    asks = [trees[row].ask for row in nodes.rows]
+    if all(ask.outlook is None for ask in asks):
+        return
+    for row, going in zip(nodes.rows, goes_on(asks, logits[list(places)]), strict=True):
+        trees[row].has_ended = not going
+
+
 def _draw(
     trees: Sequence[_Tree],
     nodes: Nodes,
@@ -192,7 +207,7 @@ def _draw(
     drawn = [
         (trees[row], place)
         for row, place in zip(nodes.rows, places, strict=True)
-        if trees[row].is_drawn
+        if trees[row].is_drawn and not trees[row].has_ended
     ]
     if not drawn:
         return
@@ -217,7 +232,10 @@ def _descend(trees: Sequence[_Tree], nodes: Nodes, tops: Sequence[_Top]) -> Node
     first = 0
     for tree in trees:
         end = first + len(tree.newest)
-        tree.descend(tops[first:end], first)
+        if tree.has_ended:
+            tree.newest = []
+        else:
+            tree.descend(tops[first:end], first)
         first = end
     newest = [(row, tree, node) for row, tree in enumerate(trees) for node in tree.newest]
     return Nodes(

@@ -111,12 +111,13 @@ async def _engine_request(
             param="model",
         )
     grammar = await _grammar(body, parts)
+    is_shadow = _is_shadow(http.headers.get(SHADOW_HEADER))
     return EngineRequest(
         request_id=http.state.request_id,
         prompt_ids=prompt_ids,
         sampling=sampling if grammar is None else replace(sampling, grammar=grammar),
-        route=parts.plan.route_of(http.headers.get(ROUTE_HEADER)),
-        is_shadow=_is_shadow(http.headers.get(SHADOW_HEADER)),
+        route=parts.plan.route_of(http.headers.get(ROUTE_HEADER), is_shadow=is_shadow),
+        is_shadow=is_shadow,
         setting=_own_setting(body, parts.capabilities),
         arrived_s=time.monotonic(),
     )

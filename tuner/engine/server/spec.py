@@ -100,6 +100,7 @@ def _capabilities(parts: EngineParts) -> dict[str, object]:
             "method": entry.method,
             "max_k": entry.max_k,
             "max_tree_nodes": MAX_TREE_NODES if entry.method.can_branch else 0,
+            "can_adapt": entry.method.can_adapt,
             "drafter": entry.drafter,
             "drafter_hash": entry.drafter_hash,
         }

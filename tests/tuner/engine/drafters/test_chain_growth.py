@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +22,10 @@ from tests.tuner.engine.harness import (
     small_engine,
     tokens_of,
 )
+from tuner.engine.adaptive import Adaptive, Outlook
+from tuner.engine.chances import Kind
 from tuner.engine.core import EngineLimits
+from tuner.engine.drafters.base import DraftAsk
 from tuner.engine.drafters.chain_growth import Chain, ChainGrowth
 from tuner.engine.drafters.draft_model import DraftModelDrafter
 from tuner.engine.drafters.draft_schedule import DraftSchedule, ScheduleKind
@@ -57,6 +61,45 @@ def test_confidence_is_measured_at_the_temperature_of_a_sampled_row() -> None:
     cold = grown(growth, [UNSURE, UNSURE], temperature=0.02)
     hot = grown(growth, [UNSURE, UNSURE], temperature=1.0)
     assert [len(cold.token_ids), len(hot.token_ids)] == [2, 1]
+
+
+def adaptive(*, seed: int | None = 7) -> DraftAsk:
+    """An ask at temperature 1 whose drafts end where less than 0.4 of them would be kept."""
+    market = Adaptive().market(Method.DRAFT_MODEL, rows=1, positions=1)
+    kind = Kind(Method.DRAFT_MODEL, is_greedy=False)
+    outlook = Outlook(market=market, route="chat", kind=kind, is_seeded=seed is not None, longest=3)
+    return replace(ask([1], SETTING, temperature=1.0), outlook=outlook)
+
+
+def test_a_position_that_does_not_pay_is_not_drawn_and_uses_no_random_number() -> None:
+    one, alone = adaptive(), ask([1], SETTING, temperature=1.0)
+    chain = Chain(ask=one, length=3)
+    logits = iter(torch.tensor([step]).log() for step in (SURE, UNSURE))
+    ChainGrowth().grow([chain], next(logits), lambda chains: next(logits))
+    assert len(chain.token_ids) == 1
+    torch.rand(1, generator=alone.generator, dtype=torch.float64)
+    assert torch.equal(one.generator.get_state(), alone.generator.get_state())
+    assert (one.depth, one.outlook and one.outlook.confidences) == (2, [pytest.approx(0.9)])
+
+
+def test_no_draft_pass_is_made_once_every_row_has_ended() -> None:
+    chains = [Chain(ask=adaptive(), length=6) for _ in range(2)]
+    passes = []
+
+    def advance(growing: Sequence[Chain]) -> Tensor:
+        passes.append(len(growing))
+        return torch.tensor([UNSURE] * len(growing)).log()
+
+    ChainGrowth().grow(chains, torch.tensor([SURE, [0.6, 0.2, 0.2]]).log(), advance)
+    assert passes == [2]
+    assert [len(chain.token_ids) for chain in chains] == [1, 1]
+
+
+def test_a_row_with_an_outlook_is_not_ended_by_the_least_confidence_too() -> None:
+    chain = Chain(ask=adaptive(seed=None), length=2)
+    steps = iter(torch.tensor([step]).log() for step in (UNSURE, UNSURE))
+    ChainGrowth(min_confidence=0.5).grow([chain], next(steps), lambda chains: next(steps))
+    assert len(chain.token_ids) == 2
 
 
 def test_a_drawn_chain_keeps_what_each_token_was_drawn_from() -> None:
@@ -136,6 +179,15 @@ def test_the_heuristic_schedule_drafts_less_after_a_refusal_and_two_more_after_s
     ]  # fmt: skip
     assert lengths(ScheduleKind.HEURISTIC, [refused] * 8)[-3:] == [1, 1, 1]
     assert lengths(ScheduleKind.CONSTANT, [refused] * 3) == [6, 6, 6, 6]
+
+
+def test_an_adaptive_draft_has_the_length_of_its_setting_whatever_the_schedule() -> None:
+    schedule = DraftSchedule(ScheduleKind.HEURISTIC)
+    for _ in range(4):
+        now = adaptive()
+        assert schedule.length(now) == now.k
+        schedule.note(now, [5] * now.k)
+    assert schedule.length(ask([1], SETTING)) == SETTING.k
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,9 @@ def other_model_other_pieces() -> UniversalDrafter:
     return drafter_of(random_decoder(5, VOCAB + len(SYLLABLES)), syllables())
 
 
-def asked_for(num: int) -> list[EngineRequest]:
+def asked_for(num: int, setting: Setting = SETTING) -> list[EngineRequest]:
     return [
-        request(str(number), prompt, setting=SETTING, max_tokens=12 + 4 * number)
+        request(str(number), prompt, setting=setting, max_tokens=12 + 4 * number)
         for number, prompt in enumerate(prompts(num, VOCAB, seed=9))
     ]
 
@@ -101,6 +101,16 @@ def test_a_draft_that_cuts_words_elsewhere_changes_no_token() -> None:
     engine, asked = engine_with(other_model_other_pieces()), asked_for(6)
     assert_right(engine, asked, engine.run(asked))
     assert sum(trace.drafted for trace in engine.traces().values()) > 100
+
+
+def test_adaptive_drafts_of_another_tokenizer_change_no_token_also_where_nothing_is_said() -> None:
+    engine = engine_with(other_model_other_pieces())
+    engine.core._drafting._adaptive.yields.add(1, 1, 1e-9)
+    asked = asked_for(6, replace(SETTING, is_adaptive=True))
+    assert_right(engine, asked, engine.run(asked))
+    groups = [group for step in engine.steps() for group in step.groups]
+    lengths = {outcome.drafted for group in groups for outcome in group.outcomes}
+    assert {0} < lengths
 
 
 def test_after_steps_without_speculation_the_draft_catches_up() -> None:

@@ -60,6 +60,9 @@ def test_capabilities_name_what_the_engine_can_do(routed: RunningEngine):
     assert told["lossy_rules"] == ["typical"]
     assert told["grammars"] == ["json", "regex", "choice", "grammar"]
     assert methods["draft_model"]["max_tree_nodes"] == 0
+    assert {name for name in methods if methods[name]["can_adapt"]} == {
+        *("draft_model", "suffix", "self_sparse")
+    }
     assert told["routes"] == ["other", "chat", "json"]
     assert (told["max_rows"], told["max_context_tokens"]) == (4, 256)
     assert (told["queue_limit"], told["vocab_size"]) == (64, 320)
@@ -137,6 +140,14 @@ def test_a_plan_made_for_another_is_refused_with_409(routed: RunningEngine):
         ),
         ({"default": {"method": "prompt_lookup", "k": 17}}, "k must be 1 to 16"),
         ({"default": {"method": "draft_model", "k": 1, "rule": "maybe"}}, "unknown"),
+        (
+            {"default": {"method": "prompt_lookup", "k": 3, "is_adaptive": True}},
+            "prompt_lookup cannot be adaptive",
+        ),
+        (
+            {"default": {"method": "draft_model", "k": 3, "is_adaptive": "yes"}},
+            "is_adaptive must be true or false, got 'yes'",
+        ),
         ({"defualt": {}}, "unknown plan key ['defualt']"),
         ({"entries": 5}, "entries must be a list, got 5"),
         ([], "a plan must be a JSON object, got list"),
