@@ -19,6 +19,7 @@ import torch
 
 from collectors.records import MAX_DRAFT_LENGTH, DecodeStep, Method, Plan, Setting
 from policy.simulate.calibrated import RoundTime, VerifyTime
+from policy.simulate.closed_loop import Batch
 from policy.simulate.engine import ARMS
 from policy.simulate.profiles import Drafting
 from policy.simulate.worlds import MAX_DEPTH
@@ -87,6 +88,17 @@ class TimedStep:
     step: DecodeStep
     pace_s: float
 
+    def at(self, usual_s: float) -> DecodeStep:
+        """Return the step as it is where a reference pass takes so many seconds."""
+        ratio, step = usual_s / self.pace_s, self.step
+        return replace(
+            step,
+            verify_s=step.verify_s * ratio,
+            sample_s=step.sample_s * ratio,
+            other_s=step.other_s * ratio,
+            drafts=tuple(replace(cost, seconds=cost.seconds * ratio) for cost in step.drafts),
+        )
+
 
 class Reference:
     """A target pass that is always the same, run between timed steps.
@@ -123,6 +135,26 @@ class Reference:
         started = time.thread_time()
         self._decoder.logits(self._decoder.forward(self._batch, self._slots, None))
         return time.thread_time() - started
+
+
+class PacedBatch:
+    """A batch whose steps take what they take at the pace of a measured table."""
+
+    def __init__(self, batch: Batch, reference: Reference, usual_s: float) -> None:
+        """Take over a batch.
+
+        Args:
+            batch: on the engine.
+            reference: run between its steps.
+            usual_s: what the reference pass took when the table was measured.
+        """
+        self._batch = batch
+        self._reference = reference
+        self._usual_s = usual_s
+
+    def step(self, settings: Mapping[str, Setting]) -> DecodeStep:
+        """Do one step with these Settings by route."""
+        return self._reference.timed(partial(self._batch.step, settings)).at(self._usual_s)
 
 
 class Prompts:

@@ -68,11 +68,13 @@ class Measured:
     Attributes:
         calibration: the times.
         switches: what switching drafting on costs.
+        reference_s: thread-CPU seconds of the reference pass that the times are put to.
         cpu_s: thread-CPU seconds of the whole measurement.
     """
 
     calibration: Calibration
     switches: tuple[SwitchTime, ...]
+    reference_s: float
     cpu_s: float
 
 
@@ -151,8 +153,12 @@ class Bench:
         )
         switches = tuple(self._switch(engine, method) for method in ways.values())
         self._on_batch()
-        cpu_s = self._cpu_s + time.thread_time() - started
-        return Measured(calibration=calibration, switches=switches, cpu_s=cpu_s)
+        return Measured(
+            calibration=calibration,
+            switches=switches,
+            reference_s=self._prompts.reference.usual_s,
+            cpu_s=self._cpu_s + time.thread_time() - started,
+        )
 
     def _reading_s(self, engine: LoadedEngine, method: Method) -> float:
         """Return what reading a token takes: the slope of first rounds over the prompt's length."""

@@ -1,7 +1,8 @@
 """Part C: policies on the real engine, and whether replayed answers put them in the same order.
 
-Policies take turns window by window, so that the machine is the same for all. Every answer is
-compared token by token with that of plain decoding.
+Policies take turns window by window, so that the machine is the same for all, and their steps are
+put to the pace at which part A measured. Every answer is compared token by token with that of plain
+decoding.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import combinations
 
 from collectors.records import OFF, Setting
 from policy.simulate.closed_loop import (
+    Batch,
     ClosedLoop,
     Field,
     FixedPlayer,
@@ -36,7 +38,7 @@ class LiveOptions:
     """How policies are run.
 
     Attributes:
-        seconds: CPU-seconds of each policy, shared out over the loads.
+        seconds: CPU-seconds of each policy at the pace of part A, shared out over the loads.
         loads: sequences in the batch, one stretch each; a multiple of the routes.
         window_s: CPU-seconds between two decisions.
     """
@@ -210,6 +212,7 @@ def confirm(
     recorded: Recorded,
     times: Timetable,
     max_tokens: int,
+    paced: Callable[[Batch], Batch],
     options: LiveOptions | None = None,
     on_window: Callable[[], None] = lambda: None,
 ) -> Confirmation:
@@ -221,6 +224,7 @@ def confirm(
         recorded: answers and marks.
         times: the measured table.
         max_tokens: longest answer, as recorded.
+        paced: puts the steps of a batch to the pace of the table.
         options: how; None for what is promised.
         on_window: called after each window on the engine.
     """
@@ -231,8 +235,11 @@ def confirm(
     taken = [_Seat(player=p, parts=s) for p, s in zip(entrants, seats, strict=True)]
     compared, differences = 0, []
     for rows in chosen.loads:
-        for seat, answers in _stretch(taken, prompts, field_, rows, max_tokens, chosen, on_window):
-            for route, place, token_ids in answers:
+        by_route = _rows(field_, rows)
+        batches = _batches(taken, prompts, by_route, max_tokens)
+        _play(taken, [paced(batch) for batch in batches], by_route, chosen, on_window)
+        for seat, batch in zip(taken, batches, strict=True):
+            for route, place, token_ids in (*batch.answers, *batch.close()):
                 compared += len(token_ids)
                 position = _first_difference(token_ids, recorded.answers[route][place])
                 if position is not None:
@@ -256,39 +263,43 @@ def confirm(
     )
 
 
-def _stretch(
+def _batches(
     seats: Sequence[_Seat],
     prompts: Mapping[str, Sequence[Encoded]],
-    field_: Field,
-    rows: int,
+    by_route: Mapping[str, int],
     max_tokens: int,
+) -> list[LiveBatch]:
+    """Return a fresh batch for each policy."""
+    return [
+        LiveBatch(seat.parts.engine(seat.parts.drafters), prompts, by_route, max_tokens)
+        for seat in seats
+    ]
+
+
+def _play(
+    seats: Sequence[_Seat],
+    batches: Sequence[Batch],
+    by_route: Mapping[str, int],
     options: LiveOptions,
     on_window: Callable[[], None],
-) -> list[tuple[_Seat, list[tuple[str, int, tuple[int, ...]]]]]:
-    """Play one load, the policy that has used least in turn; return what each answered."""
-    by_route = _rows(field_, rows)
-    batches, loops = [], []
-    for seat in seats:
-        engine = seat.parts.engine(seat.parts.drafters)
-        batches.append(LiveBatch(engine, prompts, by_route, max_tokens))
-        loops.append(
-            ClosedLoop(
-                batches[-1],
-                seat.player,
-                by_route,
-                window_s=options.window_s,
-                first_window=seat.window,
-            )
+) -> None:
+    """Play one load, the policy that has used least in turn."""
+    loops = [
+        ClosedLoop(
+            batch,
+            seat.player,
+            by_route,
+            window_s=options.window_s,
+            first_window=seat.window,
         )
+        for seat, batch in zip(seats, batches, strict=True)
+    ]
     while (loop := min(loops, key=lambda one: one.used_s)).used_s < options.stretch_s:
         loop.play_window()
         on_window()
     for seat, loop in zip(seats, loops, strict=True):
         seat.stretches.append(loop.stretch)
         seat.window = loop.next_window
-    return [
-        (seat, [*batch.answers, *batch.close()]) for seat, batch in zip(seats, batches, strict=True)
-    ]
 
 
 def _rows(field_: Field, rows: int) -> dict[str, int]:

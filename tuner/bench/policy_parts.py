@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from collectors.errors import InvalidRecord
@@ -15,7 +16,7 @@ from policy.simulate.calibrated import Calibration, RoundTime, VerifyTime
 from policy.simulate.profiles import Drafting
 from policy.simulate.replayed import Marks, Script, Timetable
 from policy.simulate.worlds import MAX_DEPTH
-from tuner.bench.policy_batches import Reference
+from tuner.bench.policy_batches import PacedBatch, Reference
 from tuner.bench.policy_calibration import Bench, Measured, Shapes, SwitchTime, num_batches
 from tuner.bench.policy_engine import LIMITS, ROUTES, Parts, load_parts, pool
 from tuner.bench.policy_fidelity import CellRuns, Cells, Fidelity
@@ -151,7 +152,7 @@ def num_calls_a(options: EnginePartsOptions) -> int:
 def run_part_a(
     options: EnginePartsOptions, on_call: Callable[[], None] = lambda: None
 ) -> tuple[PartA, Parts]:
-    """Measure, record and check; some five minutes of one core with the bundled model.
+    """Measure, record and check; a quarter of an hour of one busy core with the bundled model.
 
     Raises:
         BadRequest: the engine has not the drafters.
@@ -204,8 +205,9 @@ def run_part_c(
         raise InvalidInput("part A was recorded on other routes; run it again")
     most = max(options.live.loads)
     seats = [first.seated(most, prompts, found.max_tokens) for _ in range(NUM_POLICIES)]
+    paced = partial(PacedBatch, reference=Reference(first), usual_s=found.measured.reference_s)
     return confirm(
-        seats, prompts, found.recorded, found.times, found.max_tokens, options.live, on_call
+        seats, prompts, found.recorded, found.times, found.max_tokens, paced, options.live, on_call
     )
 
 
@@ -239,6 +241,7 @@ def _part_a_of(data: JsonObject) -> PartA:
         measured=Measured(
             calibration=_calibration_of(times),
             switches=tuple(_switch(as_object(one, "switch")) for one in items(times, "switches")),
+            reference_s=number(times, "reference_s"),
             cpu_s=number(times, "cpu_s"),
         ),
         recorded=_recorded_of(recorded),
@@ -251,6 +254,7 @@ def _calibration_to_dict(found: PartA) -> dict[str, object]:
     return {
         "drafter": found.drafter.value,
         "max_tokens": found.max_tokens,
+        "reference_s": measured.reference_s,
         "cpu_s": measured.cpu_s,
         "off_tax_ratio": calibration.off_tax_ratio,
         "catch_up_s": {way.name: each for way, each in calibration.catch_up_s.items()},

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from collectors.records import OFF, Method
+from collectors.records import OFF, Method, Setting
 from policy.simulate.calibrated import Calibration
 from policy.simulate.closed_loop import Field, run_steps
 from policy.simulate.engine import lookup, model
 from policy.simulate.profiles import Drafting
 from policy.simulate.replayed import ReplayedBatch, Timetable
 from tests.tuner.cli.running import ran
-from tuner.bench.policy_batches import Reference
+from tuner.bench.policy_batches import PacedBatch, Reference, TimedStep
 from tuner.bench.policy_calibration import Bench, Measured, Shapes, SwitchTime, num_batches
 from tuner.bench.policy_engine import LiveBatch, Parts, load_parts, pool
 from tuner.bench.policy_engine_report import again, page_of, part_a, part_c
@@ -122,7 +122,9 @@ def found_of(
     return PartA(
         drafter=parts.drafter,
         max_tokens=MAX_TOKENS,
-        measured=Measured(calibration=calibration, switches=(SWITCH,), cpu_s=1.0),
+        measured=Measured(
+            calibration=calibration, switches=(SWITCH,), reference_s=0.001, cpu_s=1.0
+        ),
         recorded=recorded,
         fidelity=Fidelity(cells=tuple(cells(*rates))),
     )
@@ -233,6 +235,38 @@ def test_a_step_is_judged_by_the_25th_percentile_of_steps_like_it() -> None:
     disturbed = step_pair(predicted_s=0.01, seconds=0.5)
     assert slowness_of([slow, quick] * 14) == pytest.approx(0.061 / 0.06)
     assert slowness_of([quick, disturbed, quick] * 7) == pytest.approx(1.1)
+
+
+def test_a_step_is_put_to_another_pace_with_all_its_parts(
+    recorded: Recorded, times: Timetable
+) -> None:
+    routes = dict.fromkeys(recorded.scripts, 1)
+    batch = ReplayedBatch(recorded.scripts, routes, times, MAX_TOKENS)
+    drafting = dict.fromkeys(routes, Setting(method=Method.DRAFT_MODEL, k=3))
+    step = run_steps(batch, drafting, 0.05)[-1]
+    assert step.drafts
+    assert step.draft_s > 0
+
+    slower = TimedStep(step, pace_s=0.02).at(0.06)
+
+    assert slower.verify_s == pytest.approx(3 * step.verify_s)
+    assert slower.draft_s == pytest.approx(3 * step.draft_s)
+    assert slower.step_s == pytest.approx(3 * step.step_s)
+    assert slower.groups == step.groups
+
+
+def test_the_engine_counts_at_the_pace_of_the_table(
+    parts: Parts, prompts: dict[str, list[Encoded]]
+) -> None:
+    rows = dict.fromkeys(prompts, 1)
+    reference = Reference(parts)
+    taken_s = []
+    for slowness in (1, 100):
+        live = LiveBatch(parts.engine(parts.drafters), prompts, rows, MAX_TOKENS)
+        paced = PacedBatch(live, reference, slowness * reference.usual_s)
+        taken_s.append(sum(paced.step(dict.fromkeys(rows, OFF)).step_s for _ in range(20)))
+        live.close()
+    assert taken_s[1] > 10 * taken_s[0]
 
 
 def step_pair(*, predicted_s: float, seconds: float) -> StepPair:
