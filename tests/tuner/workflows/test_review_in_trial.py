@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from collectors.records import OFF, Plan
 from tests.fixtures.facts import DRAFT_3, LOOKUP_5
 from tests.fixtures.said import LOAD_1, LOAD_2, change, said
-from tests.fixtures.sites import Clock, site_on
-from tests.tuner.engine.server.running import RunningEngine
+from tests.fixtures.sites import Clock
 from tests.tuner.workflows.test_review import add, live
-from tests.tuner.workflows.test_trial import EXPLORING, TRIAL, serve
+from tests.tuner.workflows.test_trial import TRIAL, clock, site
 from tuner.errors import StateChanged
 from tuner.store import plans, trials
 from tuner.workflows.keep import keep_plan
@@ -22,22 +19,8 @@ from tuner.workflows.review import approve, reject, roll_back
 from tuner.workflows.site import Site
 from tuner.workflows.trial import running, start
 
-START_S = 50_000.0
+__all__ = ["clock", "site"]
 LOOKUP_TRIAL = replace(TRIAL, setting=LOOKUP_5)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(START_S + 3 * 3600)
-
-
-@pytest.fixture
-def site(
-    migrated_file: Path, tmp_path: Path, engine: RunningEngine, clock: Clock
-) -> Iterator[Site]:
-    with site_on(migrated_file, tmp_path, engine.url, clock, **EXPLORING) as opened:
-        serve(opened, START_S, 180)
-        yield opened
 
 
 def last_reason(site: Site) -> str | None:
