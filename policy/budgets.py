@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from collectors.records import LoadLevel
 from policy.knowledge import MOST_ROWS
 from policy.options import ControlOptions
 from policy.types import Window
+
+LEAST_WORTH, MOST_WORTH = 0.05, 2.0
+"""What a row that explores for a window may bring, in windows of a row's tokens."""
 
 
 class TokenBudget:
@@ -35,9 +40,24 @@ class TokenBudget:
 
     def affords(self, rows: float) -> bool:
         """True where so many rows may explore for a window."""
+        return self._spent + rows <= self._granted_rows
+
+    @property
+    def price(self) -> float:
+        """What exploring must bring, in windows of its rows' tokens: more the less is left.
+
+        Source: the threshold of online knapsacks whose values lie within bounds, which no other is
+        better than at worst (Zhou, Chakrabarty and Lukose, WINE 2008).
+        """
+        used = self._spent / self._granted_rows if self._granted_rows else 0.0
+        least = LEAST_WORTH / math.e
+        return float(least * (MOST_WORTH / least) ** used)
+
+    @property
+    def _granted_rows(self) -> float:
         mean = self._rows / max(1, self._windows)
         earned = max(self._rows, self._options.granted_windows * mean)
-        return self._spent + rows <= self._options.exploring_share * earned
+        return self._options.exploring_share * earned
 
     @property
     def may_risk(self) -> bool:

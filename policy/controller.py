@@ -51,6 +51,7 @@ class _State:
 
     learner: Learner
     num_windows: int = 0
+    is_held: bool = False
     unpriced: list[Window] = field(default_factory=list)
     tables: dict[tuple[object, ...], tuple[float, float, Floats] | Floats] = field(
         default_factory=dict
@@ -91,6 +92,7 @@ class Controller:
             learner=Learner(
                 AcceptanceModel.empty(self._options.half_life_s),
                 CostModel.empty(self._options.cost_half_life_s),
+                self._options.stale_windows,
             )
         )
 
@@ -107,7 +109,8 @@ class Controller:
         state.unpriced.append(window)
         state.num_windows += 1
         is_due = len(state.unpriced) >= self._options.windows_per_cost_fit(state.num_windows)
-        if is_due or was_risked or state.learner.cost.is_news(window.step_costs):
+        is_asked = was_risked or state.is_held
+        if is_due or is_asked or state.learner.cost.is_news(window.step_costs):
             for each in state.unpriced:
                 state.learner.price(each)
             state.unpriced, state.tables = [], {}
@@ -177,14 +180,15 @@ class Controller:
         if frozen and not found.is_safe(current):
             frozen = set()
         best = found.improved(current, frozen)
-        if not found.is_safe(best):
+        self._state.is_held = not found.is_safe(best)
+        if self._state.is_held:
             if found.is_worth_risking(best) and self._tokens.may_risk:
                 self._tokens.risk(found.least_goodput(best))
             else:
                 best = found.safest([current])
         self._put_in_force(batch, best, now_s)
         open_routes = [self._tries.has(name, load, now_s) for name in names]
-        tried = found.explored(best, np.array(open_routes))
+        tried = found.explored(best, np.array(open_routes), self._tokens.price)
         rows = float(batch.rows[0][tried != best].sum())
         if not rows or not self._tokens.affords(rows):
             return best, set()

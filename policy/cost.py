@@ -18,13 +18,24 @@ import numpy as np
 from collectors.records import Method
 from policy.adaptive import AdaptiveRounds
 from policy.errors import InvalidInput
-from policy.smoother import LEAST_ERROR, REACH_OCTAVES, DraftSmoother, Reach, StepSmoother
+from policy.smoother import (
+    LEAST_ERROR,
+    MIN_CONTEXT_TOKENS,
+    REACH_OCTAVES,
+    DraftSmoother,
+    Reach,
+    StepSmoother,
+)
 from policy.statistics import Floats, Ints
-from policy.timings import MIN_STEPS, NOTHING, Timing, add, capped, scaled
+from policy.timings import MIN_STEPS, NOTHING, Timing, add, capped, gathered, scaled
 from policy.types import DraftObservation, StepCost, Window
 
 SAME_CONTEXT_OCTAVES = 0.585
 """Contexts within a factor of 1.5 count as the same shape."""
+
+WARY = 0.9
+"""What a step may take of one with a row more, where batches are padded to the smaller number; or
+of one that was timed too seldom."""
 
 MAX_WEIGHT = 100.0
 SHORTEST_S, LONGEST_S = 1e-9, 1e6
@@ -197,15 +208,26 @@ class CostModel:
         held = np.abs(np.log(took / expected)) <= NEWS_ERRORS * self._step_smoother.error_ratio
         return not bool(held.all())
 
-    def within_s(self, rows: float) -> float | None:
-        """Return the mean seconds of the largest measured step that these plain rows exceed.
+    def least_plain_s(self, rows: float, context_tokens: float) -> float | None:
+        """Return the least that a plain step of so many rows may take; None if nothing tells.
 
-        A step that is larger both ways takes no less; None where only larger ones were measured.
+        No less than the largest measured step that lies within it both ways. Nor less than its
+        share of any larger one, but for a stair: what a step takes for each row, position and KV
+        entry does not rise with their number, as engines are bound by reading or by computing.
         """
-        within = [shape for shape in self._measured_steps if max(shape[:2]) <= rows]
-        if not within:
-            return None
-        return self._measured_steps[max(within, key=lambda shape: shape[1])].mean_s
+        measured = self._measured_steps
+        thin = {s: t for s, t in self.steps.items() if t.count >= 1 and s not in measured}
+        shapes = np.array([*measured, *thin], dtype=np.float64).reshape(-1, 3)
+        seconds = np.array([t.mean_s for t in (*measured.values(), *thin.values())])
+        is_within = shapes[:, :2].max(axis=1) <= rows
+        is_within[len(measured) :] = False
+        within = np.flatnonzero(is_within)
+        largest = within[np.lexsort((shapes[within, 0], shapes[within, 1]))[-1:]]
+        sizes = np.array([rows, rows, max(context_tokens, MIN_CONTEXT_TOKENS)])
+        share = np.min(sizes / np.maximum(shapes, [1, 1, MIN_CONTEXT_TOKENS]), axis=1)
+        shared_s = (WARY * seconds * np.minimum(share, 1.0))[~is_within]
+        known_s = np.concatenate([seconds[largest], shared_s])
+        return float(known_s.max()) if len(known_s) else None
 
     @cached_property
     def measured_positions(self) -> Floats:
@@ -227,7 +249,7 @@ class CostModel:
 
     @cached_property
     def _seen_steps(self) -> dict[Shape, Timing]:
-        return {shape: timing for shape, timing in self.steps.items() if timing.count >= MIN_STEPS}
+        return gathered(self.steps)
 
     @cached_property
     def _seen_beside(self) -> dict[Shape, Timing]:
@@ -277,9 +299,13 @@ class CostModel:
         ratio = self.calibration_ratio
         for (method, rows, depth), timing in self.calibrated_drafts.items():
             found.setdefault(method, {})[rows, depth] = ratio * timing.mean_s
+        timed: dict[Method, dict[tuple[int, int], Timing]] = {}
         for (method, rows, depth), timing in self.drafts.items():
-            if timing.count >= MIN_STEPS:
-                found.setdefault(method, {})[rows, depth] = timing.mean_s
+            timed.setdefault(method, {})[rows, depth] = timing
+        for method, cells in timed.items():
+            seen = {cell: timing.mean_s for cell, timing in gathered(cells).items()}
+            if seen:
+                found.setdefault(method, {}).update(seen)
         return found
 
     @cached_property

@@ -89,6 +89,12 @@ class Stage:
         """Return the goodput of a plan by draw; [N]."""
         return np.asarray(self._drawn(choice).sum(axis=1))
 
+    def goodput(self, choice: Ints) -> Interval:
+        """Return the goodput of a plan, the error of its step time included."""
+        error = float(self.error_ratio[np.arange(len(choice)), choice].max())
+        samples = self.drawn_goodput(choice) * np.exp(error * self.noise)
+        return sample_interval(samples, float(self.rates(choice).goodput[0]))
+
     def joint_gain(self, plan: Ints, base: Ints) -> Interval:
         """Return what a plan gains over another, as a share of the other's goodput."""
         return self._gain(plan, base, None)

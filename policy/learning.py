@@ -38,16 +38,19 @@ class Learner:
         ignored: what was left out because it cannot have been counted, the first of it.
     """
 
-    def __init__(self, acceptance: AcceptanceModel, cost: CostModel) -> None:
+    def __init__(
+        self, acceptance: AcceptanceModel, cost: CostModel, stale_windows: float = math.inf
+    ) -> None:
         """Start without knowledge.
 
         Args:
             acceptance: an empty model with its half-lives.
             cost: the same for times.
+            stale_windows: windows without a try after which counts of a method are doubted.
         """
         self.acceptance = acceptance
         self.cost = cost
-        self.regimes = Regimes()
+        self.regimes = Regimes(stale_windows)
         self.switching = SwitchCost()
         self.ignored: list[str] = []
         self._faded_s: dict[str, float] = {}

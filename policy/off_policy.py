@@ -20,11 +20,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from scipy import special
 
 from collectors.records import LoadLevel, Plan, Setting
 from policy.lottery import Chance, Place
-from policy.statistics import TAIL, Bools, Floats
+from policy.statistics import Bools, Floats, ratio_interval
 from policy.types import Interval
 
 MIN_WINDOWS = 5
@@ -345,27 +344,19 @@ def _estimate(estimator: Estimator, cells: Sequence[_Cell], total: float) -> Est
     for (window, _), weight in busy.items():
         seconds[np.searchsorted(windows, window)] += weight
     is_model = estimator is Estimator.DIRECT
+    rate = ratio_interval(made, seconds)
     return Estimate(
         estimator=estimator,
-        tokens_per_s=_ratio(made, seconds, exact=is_model),
+        tokens_per_s=_certain(rate.mean) if is_model else rate,
         logged_tokens_per_s=float(logged.sum() / seconds.sum()),
-        gain=_ratio(made - logged, logged),
+        gain=ratio_interval(made - logged, logged),
         coverage=sum(cell.tokens for cell in covered) / total,
         effective_windows=_effective(covered, windows, is_model),
     )
 
 
-def _ratio(top: Floats, bottom: Floats, *, exact: bool = False) -> Interval:
-    """Return a ratio of sums over windows with its 90 % interval, each window one draw."""
-    value, count = float(top.sum() / bottom.sum()), len(top)
-    if exact:
-        return Interval(low=value, mean=value, high=value)
-    if count < 2:
-        return Interval(low=-math.inf, mean=value, high=math.inf)
-    left = top - value * bottom
-    error = math.sqrt(count / (count - 1) * float((left**2).sum())) / abs(float(bottom.sum()))
-    half = float(special.stdtrit(count - 1, 1 - TAIL)) * error
-    return Interval(low=value - half, mean=value, high=value + half)
+def _certain(value: float) -> Interval:
+    return Interval(low=value, mean=value, high=value)
 
 
 def _effective(covered: Sequence[_Cell], windows: Floats, is_model: bool) -> float:

@@ -103,6 +103,7 @@ class ControlOptions:
         exploring_share: share of tokens to explore with.
         most_exploring: share of a batch that explores at once, unless one route is larger.
         risky_share: share of windows that may go wrong by risking more.
+        stale_windows: windows without a try after which what a method did on a route is doubted.
         trial_windows: windows for which a better arm, once found, is thought to be used.
         granted_windows: windows whose budget is granted at the start.
         granted_edits: changes an entry of the plan may see at once.
@@ -121,6 +122,7 @@ class ControlOptions:
     exploring_share: float = 0.02
     most_exploring: float = 0.4
     risky_share: float = 0.005
+    stale_windows: float = 60.0
     trial_windows: float = 30.0
     granted_windows: int = 800
     granted_edits: float = 4.0

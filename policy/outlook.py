@@ -143,5 +143,6 @@ def _shifted(belief: Posterior, shift: float) -> Posterior:
 
 
 def _belief(pooled: Posterior, regime: Regime, kind: Kind, guess: Floats) -> Posterior:
-    alpha, beta = np.maximum(guess + regime.held(kind), LEAST_TRIALS)
+    held = regime.trust(kind) * regime.held(kind)
+    alpha, beta = np.maximum(guess + held, LEAST_TRIALS)
     return replace(pooled, alpha=alpha, beta=beta)

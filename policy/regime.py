@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,11 @@ MOST_PASSES = 4000.0
 COPIED_PASSES = 20.0
 """Passes that a regime copied from another route weighs at most."""
 
+COPIED_TRUST = 0.5
+STALE_TRUST = 0.9
+"""Chance that the counts of a method still speak of the regime: where they were copied from another
+route and the method was never tried here, and where it was not tried for long."""
+
 PRIOR_STRENGTH = 3.0
 
 
@@ -30,11 +36,16 @@ class Regime:
     Attributes:
         counts: [2, D] weighted accepts and rejects by position, by family of Settings.
         windows: windows that belonged to it.
+        doubts: chance that a family's counts speak of this regime, by families that were not tried
+            in it of late.
+        untried: windows of the regime since a family was last tried.
         yields: what adaptive families yielded, by load level.
     """
 
     counts: dict[Setting, Floats] = field(default_factory=dict)
     windows: float = 0.0
+    doubts: dict[Setting, float] = field(default_factory=dict)
+    untried: dict[Setting, int] = field(default_factory=dict)
     yields: dict[Setting, dict[LoadLevel, Tally]] = field(default_factory=dict)
     _borrowed: dict[AtLoad, Tally] = field(default_factory=dict)
 
@@ -43,6 +54,14 @@ class Regime:
         if isinstance(kind, AtLoad):
             return kind.family in self.yields or fixed_of(kind.family) in self.counts
         return kind in self.counts
+
+    def trust(self, kind: Kind) -> float:
+        """Return the chance that the counts of a kind of Setting speak of this regime."""
+        return self.doubts.get(fixed_of(kind.family) if isinstance(kind, AtLoad) else kind, 1.0)
+
+    def is_silent_on(self, family: Setting) -> bool:
+        """True for a family that was never tried in this regime on this route."""
+        return family not in self.counts or self.trust(family) <= COPIED_TRUST
 
     def beta(self, kind: Kind, prior: Floats) -> Floats:
         """Return the parameters of the first positions' Betas.
@@ -80,6 +99,19 @@ class Regime:
         """Add a window's counts, and keep the weight of each position within its bound."""
         fresh = weight * np.stack([tally.accepts, tally.attempts - tally.accepts])
         self.counts[family] = _bounded(self.held(family) + fresh, MOST_PASSES)
+        self.doubts.pop(family, None)
+        self.untried.pop(family, None)
+
+    def pass_over(self, tried: Collection[Setting], most: float) -> None:
+        """Doubt the counts of families that were not tried for so many windows of the regime.
+
+        They may stem from a time when the route was taken for another.
+        """
+        for family in self.counts.keys() - tried:
+            self.untried[family] = self.untried.get(family, 0) + 1
+            if self.untried[family] > most and family not in self.doubts:
+                self.counts[family] = _bounded(self.counts[family], COPIED_PASSES)
+                self.doubts[family] = STALE_TRUST
 
     def add_yield(self, kind: AtLoad, tally: Tally, weight: float) -> None:
         """Add what an adaptive family yielded in a window, and keep its weight within its bound."""
@@ -88,10 +120,15 @@ class Regime:
         total = by_load.get(kind.load, Tally()).plus(tally, weight)
         by_load[kind.load] = Tally().plus(total, min(1.0, MOST_PASSES / max(total.passes, 1.0)))
 
-    def copied(self) -> Regime:
-        """Return the regime as a first guess for another route."""
+    def copied(self, tried: Collection[Setting]) -> Regime:
+        """Return the regime as a first guess for another route.
+
+        Args:
+            tried: families by which it was found to fit there; the counts of others are doubted.
+        """
         return Regime(
             counts={f: _bounded(held, COPIED_PASSES) for f, held in self.counts.items()},
+            doubts=dict.fromkeys(self.counts.keys() - tried, COPIED_TRUST),
             yields={
                 family: {
                     load: Tally().plus(held, min(1.0, COPIED_PASSES / max(held.passes, 1.0)))

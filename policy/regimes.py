@@ -13,31 +13,22 @@ their frequencies, and the prediction is the mean.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import special
 
 from collectors.records import Method, Setting
 from policy.adaptive import AtLoad, Kind, as_yield, kind_of
+from policy.likelihood import LEVEL_STRENGTH, is_foretold, log_fits, unseen_levels
 from policy.likeness import Likeness
-from policy.regime import PRIOR_STRENGTH, Regime
+from policy.regime import Regime
 from policy.statistics import Floats
 from policy.tally import Tally, family_of, impossible_reason, tally_of
 from policy.types import Evidence, Observation, Window
 
 MAX_REGIMES = 6
-LEVELS = np.linspace(0.05, 0.95, 10)
-LEVEL_STRENGTH = 20.0
-"""What a method not yet seen in a regime may be like: accepted at one of these levels at the first
-position, further on in the shape that it has elsewhere. One level, since positions are alike: as
-many independent guesses as positions would make everything unseen look far-fetched."""
-
-OPEN = 0.5
-"""Weight of any level being as likely as any other: that a method fails on some routes says little
-of the next one."""
-
 STAYS = 20.0
 """Windows for which a regime is thought to stay, before any change was seen."""
 
@@ -63,6 +54,7 @@ class _RouteState:
         regimes: K of them.
         chances: [K] chance to be the one in force.
         suspects: chance of each regime of another route to be the one in force here.
+        strangeness: chance that none of its own is in force.
         stays: windows after which the regime was the same, prior included.
         leaves: windows after which it was another.
         likeness: how alike passes of one window are, by what counts are kept by.
@@ -71,6 +63,7 @@ class _RouteState:
     regimes: list[Regime] = field(default_factory=lambda: [Regime()])
     chances: Floats = field(default_factory=lambda: np.ones(1))
     suspects: dict[int, float] = field(default_factory=dict)
+    strangeness: float = 0.0
     stays: float = STAYS
     leaves: float = 1.0
     likeness: dict[Kind, Likeness] = field(default_factory=dict)
@@ -105,7 +98,7 @@ class _RouteState:
         index = int(np.argmax(self.chances))
         regime = self.regimes[index]
         is_sure = bool(self.chances[index] >= SURE and regime.windows)
-        return is_sure and not families & set(regime.counts)
+        return is_sure and all(regime.is_silent_on(family) for family in families)
 
     def ahead(self) -> Floats:
         """Return the chance of each regime in the next window; [K]."""
@@ -116,8 +109,13 @@ class _RouteState:
 class Regimes:
     """What is believed of all routes."""
 
-    def __init__(self) -> None:
-        """Know nothing."""
+    def __init__(self, stale_windows: float = math.inf) -> None:
+        """Know nothing.
+
+        Args:
+            stale_windows: windows of a regime without a try after which counts are doubted.
+        """
+        self._stale_windows = stale_windows
         self._alert = 0
         self._routes: dict[str, _RouteState] = {}
 
@@ -171,13 +169,15 @@ class Regimes:
     def mean_tokens(self, route: str, kind: Kind, prior: Floats, reach: Floats) -> Floats:
         """Return the expected tokens of the next window's passes for k = 0 to D; [D + 1]."""
         state = self.of(route)
-        unseen, weights = _unseen(prior)
+        unseen, weights = unseen_levels(prior)
         guess = weights @ _tokens(reach * unseen[:, 0] / LEVEL_STRENGTH)
         tokens = np.tile(guess, (len(state.regimes), 1))
         seen = [i for i, regime in enumerate(state.regimes) if regime.knows(kind)]
         if seen:
             held = np.stack([state.regimes[i].beta(kind, prior) for i in seen])
-            tokens[seen] = _tokens(reach * held[:, 0] / held.sum(axis=1))
+            trust = np.array([[state.regimes[i].trust(kind)] for i in seen])
+            known = _tokens(reach * held[:, 0] / held.sum(axis=1))
+            tokens[seen] = trust * known + (1 - trust) * guess
         return np.asarray(state.ahead() @ tokens)
 
     def mean_fill(self, route: str, kind: AtLoad, guess: float) -> float:
@@ -212,12 +212,14 @@ class Regimes:
         )
         found: dict[Kind, Floats] = {}
         for kind, (prior, reach) in guesses.items():
-            unseen, weights = _unseen(prior)
+            unseen, weights = unseen_levels(prior)
             level = generator.choice(len(weights), size=num_draws, p=weights)
-            parameters = unseen[level]
+            parameters, luck = unseen[level], generator.random(num_draws)
             for index in set(chosen.tolist()):
-                if state.regimes[index].knows(kind):
-                    parameters[chosen == index] = state.regimes[index].beta(kind, prior)
+                regime = state.regimes[index]
+                if regime.knows(kind):
+                    holds = (chosen == index) & (luck < regime.trust(kind))
+                    parameters[holds] = regime.beta(kind, prior)
             if is_next:
                 parameters = state.likeness.get(kind, Likeness()).of_one_window(parameters)
             found[kind] = _tokens(reach * generator.beta(parameters[:, 0], parameters[:, 1]))
@@ -239,7 +241,7 @@ class Regimes:
             newness = max(state.newness(), ALERT_NEWNESS if self._alert else 0.0)
             if _update(state, scaled, guess, self._elsewhere(route), newness):
                 self._alert = ALERT_WINDOWS
-        _assign(state, scaled, guess)
+        _assign(state, scaled, guess, self._stale_windows)
 
     def _elsewhere(self, route: str) -> list[Regime]:
         """Return the regimes of all other routes."""
@@ -269,18 +271,19 @@ def _update(
     half = new / 2 if elsewhere else new
     suspected = np.array([state.suspects.get(id(regime), 0.0) for regime in elsewhere])
     suspected = (1 - new) * suspected + half / max(1, len(elsewhere))
-    fits = _fits([*state.regimes, *elsewhere, Regime()], scaled, guess)
+    fits = log_fits([*state.regimes, *elsewhere, Regime()], scaled, guess)
     fits = np.exp(fits - fits.max())
     size = len(state.regimes)
     joint = (1 - new) * state.chances[:, None] * state.transitions() * fits[:size]
     strange = np.append(suspected, half) * fits[size:]
     total = float(joint.sum() + strange.sum())
-    if strange.max() > total / 2:
-        _adopt(state, [*elsewhere, Regime()][int(np.argmax(strange))].copied())
+    if strange.max() > total / 2 or strange.sum() > 0.9 * total:
+        _adopt(state, [*elsewhere, Regime()][int(np.argmax(strange))].copied(scaled))
         return True
     kept = float(np.trace(joint) / joint.sum())
     state.stays, state.leaves = state.stays + kept, state.leaves + 1 - kept
     state.chances = joint.sum(axis=0) / joint.sum()
+    state.strangeness = float(strange.sum() / total)
     share = strange[:-1] / total
     state.suspects = {id(r): float(c) for r, c in zip(elsewhere, share, strict=True)}
     return False
@@ -294,7 +297,7 @@ def _adopt(state: _RouteState, regime: Regime) -> None:
         kept.remove(min((i for i in kept if i != before), key=lambda i: state.regimes[i].windows))
     state.regimes = [*(state.regimes[i] for i in kept), regime]
     state.chances = np.append(np.full(len(kept), 0.05 / len(kept)), 0.95)
-    state.suspects = {}
+    state.suspects, state.strangeness = {}, 0.0
     state.leaves += 1
 
 
@@ -302,59 +305,24 @@ def _assign(
     state: _RouteState,
     scaled: Mapping[Setting, tuple[Tally, float]],
     guess: Mapping[Setting, Floats],
+    stale_windows: float,
 ) -> None:
     """Add the counts to the regime they belong to, and learn how alike they are."""
     chosen = int(np.argmax(state.chances))
-    if state.chances[chosen] < SURE:
+    if (1 - state.strangeness) * state.chances[chosen] < SURE:
         return
     regime = state.regimes[chosen]
     regime.windows += 1
+    regime.pass_over(scaled, stale_windows)
     for family, (tally, weight) in scaled.items():
+        if regime.trust(family) < 1 and not is_foretold(
+            regime, family, tally, weight, guess[family]
+        ):
+            del regime.counts[family]
         if family in regime.counts:
             held = state.likeness.get(family, Likeness())
             state.likeness[family] = held.updated(regime.beta(family, guess[family]), tally)
         regime.add(family, tally, weight)
-
-
-def _fits(
-    regimes: Sequence[Regime],
-    scaled: Mapping[Setting, tuple[Tally, float]],
-    guess: Mapping[Setting, Floats],
-) -> Floats:
-    """Return the log likelihood of a window's counts under each regime."""
-    fits = np.zeros(len(regimes))
-    for family, (tally, weight) in scaled.items():
-        reached = int(np.count_nonzero(tally.attempts))
-        fresh = np.stack([tally.accepts, tally.attempts - tally.accepts])[:, :reached] * weight
-        unseen, weights = _unseen(guess[family][:reached])
-        seen = [i for i, regime in enumerate(regimes) if family in regime.counts]
-        levels = _log_fit(unseen, fresh)
-        likeliest = levels.max()
-        fit = np.full(len(regimes), likeliest + np.log(weights @ np.exp(levels - likeliest)))
-        if seen:
-            first = guess[family][:reached]
-            held = np.stack([regimes[i].counts[family][:, :reached] for i in seen])
-            fit[seen] = _log_fit(held + PRIOR_STRENGTH * np.stack([first, 1 - first]), fresh)
-        fits += fit
-    return fits
-
-
-def _unseen(prior: Floats) -> tuple[Floats, Floats]:
-    """Return parameters [L, 2, D] of a method not yet seen in a regime, and their weights [L]."""
-    mean = LEVELS[:, None] * np.clip(prior / prior[0], 0.0, 1.0)
-    parameters = LEVEL_STRENGTH * np.stack([mean, 1 - mean], axis=1)
-    first = PRIOR_STRENGTH * np.array([prior[0], 1 - prior[0]]) - 1
-    log_weights = first[0] * np.log(LEVELS) + first[1] * np.log(1 - LEVELS)
-    weights = np.exp(log_weights - log_weights.max())
-    return parameters, (1 - OPEN) * weights / weights.sum() + OPEN / len(LEVELS)
-
-
-def _log_fit(parameters: Floats, fresh: Floats) -> Floats:
-    """Return the log likelihood of counts [2, D] under Betas [N, 2, D]; [N]."""
-    with_it, without = parameters + fresh, parameters
-    gained = special.betaln(with_it[:, 0], with_it[:, 1])
-    gained -= special.betaln(without[:, 0], without[:, 1])
-    return np.asarray(gained.sum(axis=1))
 
 
 def _tokens(chances: Floats) -> Floats:

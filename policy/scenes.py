@@ -221,11 +221,9 @@ def step_bounds(knowledge: Knowledge, mix: Mix) -> StepBounds:
     below = known[np.searchsorted(known, positions, side="right") - 1]
     grown_s = np.interp(below, positions, table) * positions / below
     next_s = np.where(np.isinf(above), np.inf, np.interp(above, positions, table))
-    within_s = knowledge.cost.within_s(first)
-    if within_s is None:
-        within_s = float(np.interp(measured[0], positions, table) * first / measured[0])
+    least_s = knowledge.cost.least_plain_s(first, mix.context_tokens)
     return StepBounds(
-        least_off_s=min(within_s, float(table[0])),
+        least_off_s=float(table[0]) if least_s is None else min(least_s, float(table[0])),
         most_s=np.maximum(table, np.minimum(grown_s, next_s)),
     )
 

@@ -39,6 +39,17 @@ def sample_interval(samples: Floats, mean: float) -> Interval:
     return Interval(low=min(float(low), mean), mean=mean, high=max(float(high), mean))
 
 
+def ratio_interval(top: Floats, bottom: Floats) -> Interval:
+    """Return a ratio of sums with its 90 % interval, each pair of summands one draw."""
+    value, count = float(top.sum() / bottom.sum()), len(top)
+    if count < 2:
+        return Interval(low=-math.inf, mean=value, high=math.inf)
+    left = top - value * bottom
+    error = math.sqrt(count / (count - 1) * float((left**2).sum())) / abs(float(bottom.sum()))
+    half = float(special.stdtrit(count - 1, 1 - TAIL)) * error
+    return Interval(low=value - half, mean=value, high=value + half)
+
+
 def beta_parameters(mean: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Return (alpha, beta) of Betas with these means and this many trials behind them."""
     inside = np.clip(mean, _SHARPEST, 1 - _SHARPEST)

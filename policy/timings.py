@@ -8,12 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
+
+import numpy as np
 
 from collectors.records import Method
 
 MIN_STEPS = 5.0
 """Steps from which a mean counts as measured."""
+
+GROUPS_AN_OCTAVE = 8
+"""How alike the sizes of shapes are that are taken together where each was timed too seldom."""
 
 LEAST_COUNT = 0.05
 MOST_SHAPES = 4096
@@ -23,6 +28,7 @@ CALIBRATED_COUNT = 10.0
 """What a calibrated time counts for beside those that traffic measured, in steps at most."""
 
 K = TypeVar("K")
+Sizes = TypeVar("Sizes", bound=tuple[int, ...])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,37 @@ class Timing:
 
 
 NOTHING = Timing(count=0.0, total_s=0.0)
+
+
+def gathered(timings: Mapping[Sizes, Timing]) -> dict[Sizes, Timing]:
+    """Return the shapes timed often enough, thin ones of nearly one size taken together.
+
+    Long steps are few a window and the batch changes between windows, so that no single shape may
+    ever be timed often enough. Shapes of equal sizes, as plain steps are, keep to themselves.
+    """
+    found = {shape: timing for shape, timing in timings.items() if timing.count >= MIN_STEPS}
+    groups: dict[tuple[int, ...], dict[Sizes, Timing]] = {}
+    for shape, timing in timings.items():
+        if timing.count < MIN_STEPS:
+            groups.setdefault(_group_of(shape), {})[shape] = timing
+    for group in groups.values():
+        counts = np.array([timing.count for timing in group.values()])
+        if counts.sum() >= MIN_STEPS:
+            mean = np.rint(np.average(list(group), axis=0, weights=counts)).astype(int).tolist()
+            found.setdefault(cast("Sizes", tuple(mean)), _sum(group.values()))
+    return found
+
+
+def _group_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    sizes = np.rint(GROUPS_AN_OCTAVE * np.log2(np.maximum(shape, 1))).astype(int).tolist()
+    return (int(shape[0] == shape[1]), *sizes)
+
+
+def _sum(timings: Iterable[Timing]) -> Timing:
+    total = NOTHING
+    for timing in timings:
+        total = total.plus(timing)
+    return total
 
 
 def capped(timings: Mapping[K, Timing]) -> dict[K, Timing]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from collectors.records import LatencyHistogram, LoadLevel, Method, Setting
+from policy.decode_sum import DecodeSum
 from policy.interval import Interval as Interval
 from policy.pool_advice import PoolAdvice
 from policy.timings import CatchUp
@@ -186,6 +187,7 @@ class Window:
         step_costs: by shape.
         draft_costs: by method and shape.
         mixes: by load level.
+        decode_sums: by load level; by route where a step holds one row.
         catch_ups: first draft rounds, as a calibration times them.
         is_calibration: True where the costs were measured on an idle engine, by requests sent for
             it: they stand in where traffic has measured nothing, and do not fade.
@@ -198,6 +200,7 @@ class Window:
     step_costs: tuple[StepCost, ...] = ()
     draft_costs: tuple[DraftObservation, ...] = ()
     mixes: tuple[LoadMix, ...] = ()
+    decode_sums: tuple[DecodeSum, ...] = ()
     catch_ups: tuple[CatchUp, ...] = ()
     is_calibration: bool = False
 
@@ -261,6 +264,7 @@ class LoadChange:
         reason: one sentence.
         runner_up_reason: why the runner-up is not proposed; None where there is none.
         lost_s: seconds of the batch's time that the change itself is expected to lose, once.
+        goodput: predicted tokens per second with all changes; None in records without it.
     """
 
     load: LoadLevel
@@ -273,6 +277,7 @@ class LoadChange:
     reason: str
     runner_up_reason: str | None = None
     lost_s: float = 0.0
+    goodput: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

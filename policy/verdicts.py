@@ -342,7 +342,7 @@ def _verdict(case: Case, stage: Stage, current: Ints, settled: Settled, route: i
     why = _no_choice_reason(stage, plan, current, route, missing)
     if why is not None:
         return Verdict(route=name, load=load, why_not=why, missing=missing)
-    change = load_change(stage, plan, current, route, "")
+    change = replace(load_change(stage, plan, current, route, ""), goodput=stage.goodput(plan))
     best = best_speedup(stage, plan, route)
     alone = None
     if plan[route] != current[route] and int((plan != current).sum()) > 1:

@@ -98,19 +98,21 @@ class Weighing:
         lost_s = self._charge.ratio * float(self._seconds(plan[None])[0]) * is_charged[:, None]
         return replace(self.mean, own_s=self.mean.own_s + lost_s[None])
 
-    def explored(self, best: Ints, is_open: Bools) -> Ints:
+    def explored(self, best: Ints, is_open: Bools, price: float) -> Ints:
         """Return the best plan with some routes trying what may turn out better.
 
-        An arm is worth a window where what the draws say it may gain, for as long as it would be
-        used, is more than what it is expected to lose. Not all rows try at once.
+        An arm is worth a window where knowing whether it is better, for as long as it would be
+        used, is worth more than what it is expected to lose. Not all rows try at once.
 
         Args:
             best: [R] the plan to depart from.
             is_open: [R] routes that may try.
+            price: windows of a row's tokens that a row must bring that tries for a window.
         """
         worth = np.where(is_open[:, None], self._worth_trying(best), -np.inf)
-        arm, value = np.argmax(worth, axis=1), worth.max(axis=1)
         share = self.mean.rows[0] / self.mean.rows[0].sum()
+        least = price * share * self._score(self.mean, best)
+        arm, value = np.argmax(worth, axis=1), worth.max(axis=1) - least
         order = np.argsort(-value)
         taken = np.cumsum(share[order]) <= self._options.most_exploring
         taken[:1] = True
@@ -136,8 +138,9 @@ class Weighing:
         goodput = (base - own[:, :, None] + rows[:, None] * self._now) / seconds
         gain = goodput - base / float(self._seconds(best[None])[0])
         lasting = self._belief.lasting_windows(self._options.trial_windows)
-        hoped = (lasting - 1) * np.maximum(gain, 0.0).mean(axis=0)
-        worth = hoped - np.maximum(-gain.mean(axis=0), 0.0)
+        mean = gain.mean(axis=0)
+        learned = np.maximum(gain, 0.0).mean(axis=0) - np.maximum(mean, 0.0)
+        worth = (lasting - 1) * learned - np.maximum(-mean, 0.0)
         low = np.quantile(goodput, TAIL, axis=0) * np.exp(-_TAIL_Z * error)
         least = self._options.least_exploring_over_off * self._off_goodput()
         teaches = self.mean.allowed[0] & ~self._belief.is_known(best)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from collectors.records import load_level_of
-from policy.budgets import EditBudget, TokenBudget
+from policy.budgets import LEAST_WORTH, MOST_WORTH, EditBudget, TokenBudget
 from policy.options import ControlOptions
 from policy.types import Window
 from tests.policy.worlds import mix, window
@@ -42,6 +42,22 @@ def test_the_first_stretch_is_granted_and_not_granted_twice() -> None:
     for _ in range(999):
         budget.earn(window(mixes=[mix({"a": 10.0})]))
     assert not budget.affords(10.0)
+
+
+def test_exploring_must_bring_more_the_less_is_left() -> None:
+    budget = TokenBudget(ControlOptions(exploring_share=0.02, granted_windows=1000))
+    budget.earn(window(mixes=[mix({"a": 10.0})]))
+    prices = [budget.price]
+    while budget.affords(10.0):
+        budget.spend(10.0)
+        prices.append(budget.price)
+    assert prices == sorted(prices)
+    assert prices[0] < LEAST_WORTH
+    assert prices[-1] == pytest.approx(MOST_WORTH)
+
+
+def test_before_anything_was_served_exploring_has_its_least_price() -> None:
+    assert 0 < TokenBudget(ControlOptions()).price < LEAST_WORTH
 
 
 def test_windows_that_risk_more_are_few() -> None:

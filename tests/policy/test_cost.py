@@ -11,6 +11,7 @@ import pytest
 from collectors.records import Method
 from policy.cost import CostModel
 from policy.errors import InvalidInput
+from policy.simulate.profiles import Profile, gpu, moe
 from policy.types import DraftObservation, StepCost
 from tests.policy.worlds import END_S, draft_costs, step_costs, window
 
@@ -205,9 +206,45 @@ def test_costs_that_cannot_be_are_no_news() -> None:
     assert not CostModel.empty().is_news([])
 
 
-def test_a_plain_step_takes_no_less_than_the_largest_step_within_it() -> None:
+def test_a_plain_step_takes_no_less_than_steps_within_it_and_its_share_of_larger_ones() -> None:
     model = learned([plain(8, 8, 0.02), plain(4, 20, 0.03), plain(30, 90, 0.05)])
-    assert model.within_s(25.0) == pytest.approx(0.03)
-    assert model.within_s(10.0) == pytest.approx(0.02)
-    assert model.within_s(7.0) is None
+    assert model.least_plain_s(25.0, 25 * 512) == pytest.approx(0.03)
+    assert model.least_plain_s(10.0, 10 * 512) == pytest.approx(0.02)
+    assert model.least_plain_s(7.0, 7 * 512) == pytest.approx(0.9 * 0.02 * 7 / 8)
     assert model.measured_positions.tolist() == [8.0, 20.0, 90.0]
+
+
+def test_of_steps_with_as_many_positions_the_one_with_more_rows_tells() -> None:
+    costs = [plain(20, 43, 0.23), plain(43, 43, 0.3), plain(21, 43, 0.24)]
+    assert learned(costs).least_plain_s(43.0, 43 * 512) == pytest.approx(0.3)
+
+
+def test_the_share_of_a_larger_step_counts_its_context_too() -> None:
+    model = learned([replace(plain(40, 40, 0.04), context_tokens=40_000)])
+    assert model.least_plain_s(39.0, 40_000) == pytest.approx(0.9 * 0.04 * 39 / 40)
+    assert model.least_plain_s(39.0, 10_000) == pytest.approx(0.9 * 0.01)
+
+
+def test_of_a_plain_step_nothing_is_known_where_nothing_was_timed() -> None:
+    assert CostModel.empty().least_plain_s(8.0, 4096) is None
+
+
+@pytest.mark.parametrize("profile", [gpu(), moe()], ids=["gpu", "moe"])
+@pytest.mark.parametrize("sizes", [(2, 5, 9, 17, 40, 129, 145), (16, 128, 144), (33, 250)])
+def test_no_plain_step_is_faster_than_the_least_stated(
+    profile: Profile, sizes: tuple[int, ...]
+) -> None:
+    times = profile.step_table_s(1, 0.0)
+    model = learned([plain(rows, rows, float(times[rows])) for rows in sizes])
+    for rows in range(1, 300):
+        least = model.least_plain_s(float(rows), 512 * rows)
+        assert least is not None
+        assert least <= times[rows] * 1.000001, rows
+
+
+def test_long_steps_of_nearly_one_size_are_taken_together() -> None:
+    thin = [plain(rows, rows, 0.01 * rows, steps=2) for rows in (67, 68, 69)]
+    model = learned(thin)
+    assert model.measured(68, 68, 68 * 512) is not None
+    assert model.least_plain_s(70.0, 70 * 512) == pytest.approx(0.68, rel=0.01)
+    assert learned(thin[:2]).measured(68, 68, 68 * 512) is None

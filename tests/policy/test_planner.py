@@ -314,9 +314,9 @@ def test_a_step_may_take_longer_only_where_it_was_not_measured() -> None:
     assert (np.diff(bounds.most_s) > -1e-12).all()
 
 
-@pytest.mark.parametrize(("rows", "least_s"), [(10.0, 0.02), (4.0, 0.01)])
+@pytest.mark.parametrize(("rows", "least_s"), [(10.0, 0.02), (4.0, 0.9 * 0.01)])
 def test_plain_steps_are_bounded_by_the_nearest_one_measured(rows: float, least_s: float) -> None:
-    """No faster than a smaller one, nor less than in proportion to a larger one."""
+    """No faster than a smaller one, nor much less than in proportion to a larger one."""
     knowledge = measured_case(step_costs(lambda r, p: 0.02, 8, (0, 1, 2))).knowledge
     knowledge = replace(knowledge, venture=Venture())
     held = Mix(

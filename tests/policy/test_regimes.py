@@ -10,7 +10,9 @@ from tests.policy.worlds import END_S, draft, lookup, observation, survival_of
 
 DRAFT, LOOKUP = family_of(draft(1)), family_of(lookup(1))
 PRIORS = {
-    (route, family): np.full(16, 0.5) for route in ("chat", "code") for family in (DRAFT, LOOKUP)
+    (route, family): np.full(16, 0.5)
+    for route in ("chat", "code", "talk")
+    for family in (DRAFT, LOOKUP)
 }
 REACH = np.ones(16)
 
@@ -71,13 +73,57 @@ def test_what_was_never_seen_becomes_a_new_regime_at_once() -> None:
     assert regimes.mean_tokens("chat", DRAFT, PRIORS["chat", DRAFT], REACH)[3] < 1.3
 
 
-def test_another_routes_behaviour_is_taken_over_with_all_its_methods() -> None:
+def taken_over() -> Regimes:
+    """A route found to draft as another one does, on which lookup always hits."""
     regimes = taught()
     show(regimes, seen(0.72, route="code"), seen(0.97, is_lookup=True, route="code"), times=10)
-
     show(regimes, seen(0.72), times=2)
+    return regimes
 
-    assert lookup_tokens(regimes) > tokens_at(0.8)
+
+def test_another_routes_behaviour_is_taken_over_with_all_its_methods() -> None:
+    regimes = taken_over()
+    assert tokens_at(0.97) > lookup_tokens(regimes) > tokens_at(0.7)
+
+    show(regimes, seen(0.97, is_lookup=True))
+
+    assert lookup_tokens(regimes) == pytest.approx(tokens_at(0.97), rel=0.1)
+
+
+def test_what_was_taken_over_gives_way_to_the_first_window_that_says_otherwise() -> None:
+    regimes = taken_over()
+
+    changed = show(regimes, seen(0.1, is_lookup=True))
+
+    assert changed == set()
+    assert lookup_tokens(regimes) < tokens_at(0.3)
+    show(regimes, seen(0.72))
+    assert lookup_tokens(regimes) < tokens_at(0.3)
+
+
+def test_a_behaviour_that_two_other_routes_share_is_recognised_too() -> None:
+    regimes = Regimes()
+    bad = [seen(0.1, is_lookup=True, route=route) for route in ("code", "talk")]
+    show(regimes, seen(0.9, is_lookup=True), *bad, times=10)
+
+    show(regimes, seen(0.1, is_lookup=True), *bad, times=3)
+
+    assert lookup_tokens(regimes) < tokens_at(0.3)
+    easy = max(regimes.of("chat").regimes, key=lambda regime: regime.beta(LOOKUP, np.ones(1))[0, 0])
+    accepts, rejects = easy.counts[LOOKUP][:, 0]
+    assert accepts / (accepts + rejects) > 0.8
+
+
+def test_what_was_not_tried_for_long_is_doubted_a_little() -> None:
+    generator = np.random.default_rng(2)
+    guesses = {LOOKUP: (PRIORS["chat", LOOKUP], REACH)}
+    for stale_windows, is_doubted in ((30.0, False), (5.0, True)):
+        regimes = Regimes(stale_windows)
+        show(regimes, seen(0.8), seen(0.1, is_lookup=True), times=10)
+        show(regimes, seen(0.8), times=10)
+        drawn = regimes.drawn_tokens("chat", guesses, generator, 2000, is_next=False)[LOOKUP][:, 1]
+        assert (drawn > 1.5).any() == is_doubted
+        assert np.median(drawn) < 1.25
 
 
 def test_where_every_window_is_another_the_prediction_is_the_mean() -> None:
