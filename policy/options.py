@@ -122,7 +122,7 @@ class ControlOptions:
     exploring_share: float = 0.02
     most_exploring: float = 0.4
     risky_share: float = 0.005
-    stale_windows: float = 60.0
+    stale_windows: float = 120.0
     trial_windows: float = 30.0
     granted_windows: int = 800
     granted_edits: float = 4.0

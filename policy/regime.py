@@ -57,7 +57,9 @@ class Regime:
 
     def trust(self, kind: Kind) -> float:
         """Return the chance that the counts of a kind of Setting speak of this regime."""
-        return self.doubts.get(fixed_of(kind.family) if isinstance(kind, AtLoad) else kind, 1.0)
+        if isinstance(kind, AtLoad):
+            return 1.0 if kind.family in self.yields else self.trust(fixed_of(kind.family))
+        return self.doubts.get(kind, 1.0)
 
     def is_silent_on(self, family: Setting) -> bool:
         """True for a family that was never tried in this regime on this route."""

@@ -42,6 +42,9 @@ ALERT_NEWNESS = 0.05
 RESTLESS = 0.2
 """Chance to leave a regime from which a route is said to have none that lasts."""
 
+OFTEN = 0.1
+"""Chance to leave a regime from which its change is no news."""
+
 SURE = 0.6
 """Chance from which a window's counts belong to a regime."""
 
@@ -126,7 +129,7 @@ class Regimes:
     def observe(self, window: Window, priors: Mapping[tuple[str, Kind], Floats]) -> set[str]:
         """Take in a window; returns the routes whose regime changed, where that means anything.
 
-        On a route whose regime changes all the time a change is no news.
+        On a route whose regime changes often a change is no news.
 
         Args:
             window: what was seen; only live passes count.
@@ -140,7 +143,7 @@ class Regimes:
             held = state.regimes[before]
             self._weigh(route, state, tallies, priors)
             is_other = state.regimes[int(np.argmax(state.chances))] is not held
-            if is_other and held.windows and state.leave < RESTLESS:
+            if is_other and held.windows and state.leave < OFTEN:
                 changed.add(route)
         for seen in _adaptive(window):
             self._count_yield(seen, priors)
