@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from collectors.records import Method, Setting
+from collectors.records import LoadLevel, Method, Setting
 from collectors.records.parsing import digest_of
 from policy.drift_alarms import (
     AFTER,
@@ -127,10 +127,14 @@ def fault_reason(observation: Observation) -> str | None:
     return None
 
 
-def cell_name(setting: Setting, is_greedy: bool | None) -> str:
-    """Return the name of what acceptance depends on beside the route and the draft length."""
+def cell_name(setting: Setting, is_greedy: bool | None, load: LoadLevel) -> str:
+    """Return the name of what acceptance depends on beside the route and the draft length.
+
+    Of an adaptive Setting on the load too: the engine keeps the positions that pay at it.
+    """
     family = family_of(setting)
-    return f"{family.method}/{digest_of(family.to_dict())[:8]}/{_sampling(is_greedy)}"
+    name = f"{family.method}/{digest_of(family.to_dict())[:8]}/{_sampling(is_greedy)}"
+    return f"{name}/{load.label}" if setting.is_adaptive else name
 
 
 def _watch_route(
@@ -186,7 +190,7 @@ def _acceptance_counts(seen: list[Observation]) -> dict[str, Floats]:
     for one in seen:
         if one.setting.method is Method.OFF or not one.passes:
             continue
-        name = cell_name(one.setting, one.is_greedy)
+        name = cell_name(one.setting, one.is_greedy, one.load)
         table = counts.setdefault(name, np.zeros((POSITIONS, 2)))
         table[0] += (one.passes, one.verify_passes)
         depth = min(len(one.attempts), POSITIONS - 1)

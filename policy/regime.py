@@ -36,7 +36,7 @@ class Regime:
     Attributes:
         counts: [2, D] weighted accepts and rejects by position, by family of Settings.
         windows: windows that belonged to it.
-        doubts: chance that a family's counts speak of this regime, by families that were not tried
+        trusts: chance that a family's counts speak of this regime, by families that were not tried
             in it of late.
         untried: windows of the regime since a family was last tried.
         yields: what adaptive families yielded, by load level.
@@ -44,7 +44,7 @@ class Regime:
 
     counts: dict[Setting, Floats] = field(default_factory=dict)
     windows: float = 0.0
-    doubts: dict[Setting, float] = field(default_factory=dict)
+    trusts: dict[Setting, float] = field(default_factory=dict)
     untried: dict[Setting, int] = field(default_factory=dict)
     yields: dict[Setting, dict[LoadLevel, Tally]] = field(default_factory=dict)
     _borrowed: dict[AtLoad, Tally] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Regime:
         """Return the chance that the counts of a kind of Setting speak of this regime."""
         if isinstance(kind, AtLoad):
             return 1.0 if kind.family in self.yields else self.trust(fixed_of(kind.family))
-        return self.doubts.get(kind, 1.0)
+        return self.trusts.get(kind, 1.0)
 
     def is_silent_on(self, family: Setting) -> bool:
         """True for a family that was never tried in this regime on this route."""
@@ -101,7 +101,7 @@ class Regime:
         """Add a window's counts, and keep the weight of each position within its bound."""
         fresh = weight * np.stack([tally.accepts, tally.attempts - tally.accepts])
         self.counts[family] = _bounded(self.held(family) + fresh, MOST_PASSES)
-        self.doubts.pop(family, None)
+        self.trusts.pop(family, None)
         self.untried.pop(family, None)
 
     def pass_over(self, tried: Collection[Setting], most: float) -> None:
@@ -111,9 +111,9 @@ class Regime:
         """
         for family in self.counts.keys() - tried:
             self.untried[family] = self.untried.get(family, 0) + 1
-            if self.untried[family] > most and family not in self.doubts:
+            if self.untried[family] > most and family not in self.trusts:
                 self.counts[family] = _bounded(self.counts[family], COPIED_PASSES)
-                self.doubts[family] = STALE_TRUST
+                self.trusts[family] = STALE_TRUST
 
     def add_yield(self, kind: AtLoad, tally: Tally, weight: float) -> None:
         """Add what an adaptive family yielded in a window, and keep its weight within its bound."""
@@ -130,7 +130,7 @@ class Regime:
         """
         return Regime(
             counts={f: _bounded(held, COPIED_PASSES) for f, held in self.counts.items()},
-            doubts=dict.fromkeys(self.counts.keys() - tried, COPIED_TRUST),
+            trusts=dict.fromkeys(self.counts.keys() - tried, COPIED_TRUST),
             yields={
                 family: {
                     load: Tally().plus(held, min(1.0, COPIED_PASSES / max(held.passes, 1.0)))

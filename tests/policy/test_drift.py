@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectors.records import Method, Setting
+from collectors.records import LOAD_LEVELS, Method, Setting
 from policy.drift import DriftOptions, DriftState, fault_reason, watch
 from policy.drift_alarms import (
     AFTER,
@@ -131,6 +131,29 @@ def test_acceptance_that_comes_back_is_a_rise_and_no_second_decay():
 
     assert [alarm.kind for alarm in alarms] == [AlarmKind.DECAY, AlarmKind.RISE]
     assert [round(alarm.since_s / 60) for alarm in alarms] == pytest.approx([40, 80], abs=4)
+
+
+def adaptive_day(number: int, generator: np.random.Generator, lower: float = 0.0) -> Observation:
+    """An adaptive mode that keeps only what it is sure of while the engine is busy."""
+    is_busy = number // 20 % 2
+    hazards = tuple(hazard - lower for hazard in ((0.9, 0.9) if is_busy else HAZARDS))
+    setting = replace(draft(len(hazards)), is_adaptive=True)
+    load = LOAD_LEVELS[4 if is_busy else 1]
+    return replace(drawn(generator, 400, hazards, setting=setting), load=load)
+
+
+def test_an_adaptive_mode_that_follows_the_load_is_no_change_of_acceptance():
+    generator = np.random.default_rng(7)
+    seen = [[adaptive_day(number, generator)] for number in range(120)]
+    assert alarms_of(windows_of(seen)) == []
+
+
+def test_an_adaptive_mode_that_slides_at_every_load_sounds_an_alarm():
+    generator = np.random.default_rng(7)
+    seen = [[adaptive_day(n, generator, 0.12 if n >= 80 else 0.0)] for n in range(120)]
+    alarms = alarms_of(windows_of(seen))
+    assert [alarm.kind for alarm in alarms] == [AlarmKind.DECAY]
+    assert alarms[0].since_s / 60 == pytest.approx(80, abs=4)
 
 
 def test_another_draft_length_or_method_is_no_change_of_acceptance():
