@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from collectors.records import LATENCY_BOUNDS_S
 from policy.types import Evidence, Interval
@@ -111,6 +111,11 @@ def moment(at: datetime | None) -> str:
     return NO_DATA if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def minute(at_s: float) -> str:
+    """Return a Unix time in UTC, to the minute."""
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M}"
+
+
 def clock(at: datetime | None) -> str:
     """Return a time of day in UTC."""
     return NO_DATA if at is None else f"{at:%H:%M:%S}"
@@ -156,6 +161,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "duration": duration,
     "quantiles": quantiles,
     "moment": moment,
+    "minute": minute,
     "clock": clock,
     "age": age,
     "evidence_note": evidence_note,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from collectors.records import LoadLevel
+from policy.realised import Realised
 from policy.types import Advice, Interval, Recommendation
 
 
@@ -60,9 +61,11 @@ class RecommendationView:
         said: what the policy said, whole.
         transitions: oldest first.
         actions: actions its state allows, as names of :class:`dashboards.console.Act`.
+        realised: what it brought; None where its plan never came into force.
     """
 
     line: RecommendationLine
     said: Recommendation
     transitions: tuple[TransitionLine, ...]
     actions: tuple[str, ...]
+    realised: Realised | None

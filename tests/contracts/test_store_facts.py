@@ -164,6 +164,7 @@ def test_a_stored_window_comes_back_as_it_was(store: Store):
         assert observations.last_end_s(session, "bundled") == 1_006.0
     assert window.observations
     assert window.requests
+    assert window.decode_sums
 
 
 def test_two_writers_and_a_reader_do_not_lock_each_other_out(

@@ -85,3 +85,7 @@ def test_an_age_is_as_coarse_as_it_is_old(passed: timedelta, text: str) -> None:
 
 def test_what_never_happened_is_never() -> None:
     assert shown.age(None, NOW) == "never"
+
+
+def test_a_unix_time_is_shown_to_the_minute() -> None:
+    assert shown.minute(NOW.timestamp() + 59.9) == "2026-11-30 12:00"

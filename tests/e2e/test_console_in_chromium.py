@@ -121,6 +121,9 @@ def test_an_operator_approves_in_the_browser_and_the_engine_runs_the_plan(
 
     assert running.live_plan().setting_for(ROUTE, LOAD_LEVELS[0]) == LOOKUP
     assert drafted_by(running) > 0
+    brought = browser.find_element(By.ID, "realised").text
+    assert "not enough data yet" in brought
+    assert "no experiment" in brought
     history = browser.find_elements(By.TAG_NAME, "table")[-1].text
     assert "Ada" in history
     assert "the replay agrees <b>with it</b>" in history
@@ -130,6 +133,23 @@ def test_an_operator_approves_in_the_browser_and_the_engine_runs_the_plan(
     wait(browser, lambda: shown_state(browser) == "rolled back")
     assert running.live_plan().setting_for(ROUTE, LOAD_LEVELS[0]) == OFF
     assert console_complaints(browser) == []
+
+
+def test_long_reasons_are_read_without_scrolling_sideways(
+    running: Running, browser: webdriver.Chrome
+) -> None:
+    browser.get(running.link)
+    wait(browser, lambda: browser.current_url == f"{running.console_url}/")
+    browser.get(f"{running.console_url}/recommendations/{running.number}")
+
+    reason = browser.find_element(By.CSS_SELECTOR, "tr.why")
+    cut_off = (
+        "return [...document.querySelectorAll('.scroll')].some(e => e.scrollWidth > e.clientWidth)"
+    )
+
+    assert "Edits repeat their context." in reason.text
+    assert "is not proposed: it gives -23.1%" in reason.text
+    assert browser.execute_script(cut_off) is False
 
 
 def test_charts_are_drawn_and_the_theme_can_be_switched(
@@ -215,8 +235,9 @@ def what_is_said() -> Recommendation:
                 tokens_per_pass=Interval(low=1.4, mean=1.5, high=1.6),
                 gain=Interval(low=0.2, mean=0.3, high=0.4),
                 speedup=Interval(low=1.2, mean=1.3, high=1.4),
-                runner_up=None,
-                reason="Edits repeat their context.",
+                runner_up=(OFF, 0.0),
+                runner_up_reason=f"it gives -23.1% against {LOOKUP.label}, " + 8 * "and so on, ",
+                reason=8 * "Edits repeat their context. ",
             ),
         ),
         curves=(

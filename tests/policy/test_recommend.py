@@ -225,6 +225,15 @@ def test_predicted_goodput_is_that_of_the_whole_step() -> None:
     assert story.predicted_goodput == code.predicted_goodput
 
 
+def test_predicted_goodput_has_an_interval_around_it() -> None:
+    code, story = asked([shared_world()], OFF, (draft(4),), BOTH)
+    found = only([code]).goodput
+    assert found is not None
+    assert found.mean == code.predicted_goodput["3-4"]
+    assert 0.8 * found.mean < found.low < found.mean < found.high < 1.2 * found.mean
+    assert only([story]).goodput is not None
+
+
 def test_a_gain_that_counts_on_other_routes_says_so() -> None:
     routes = [Route(name=name) for name in "abcd"]
     world = window(

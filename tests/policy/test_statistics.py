@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special
+from scipy import special, stats
 
 from policy.errors import InvalidInput
 from policy.statistics import (
     beta_intervals,
     beta_parameters,
     more_often_p,
+    ratio_interval,
     sample_interval,
     wilson_interval,
 )
@@ -51,6 +52,19 @@ def test_impossible_shares_are_named() -> None:
         wilson_interval(4, 3)
     with pytest.raises(InvalidInput, match="confidence must be inside 0 to 1, got 1"):
         wilson_interval(1, 3, confidence=1)
+
+
+def test_a_ratio_of_sums_has_the_textbook_interval() -> None:
+    """With equal bottoms it is the mean of the tops with Student's interval."""
+    tops = np.array([90.0, 100.0, 110.0, 120.0])
+    found = ratio_interval(tops, np.full(4, 2.0))
+    half = float(stats.t.ppf(0.95, 3)) * float(tops.std(ddof=1)) / 2 / 2
+    assert (found.low, found.mean, found.high) == pytest.approx((52.5 - half, 52.5, 52.5 + half))
+
+
+def test_a_ratio_of_one_pair_says_nothing_of_its_error() -> None:
+    found = ratio_interval(np.array([3.0]), np.array([2.0]))
+    assert (found.low, found.mean, found.high) == (-np.inf, 1.5, np.inf)
 
 
 def test_fisher_needs_both_sides() -> None:

@@ -53,6 +53,7 @@ from tuner.store import (
     replays,
 )
 from tuner.store.recommendations import State
+from tuner.workflows.realised import realised
 
 MAX_RUNS = 100
 MAX_RUNS_EACH = 8
@@ -113,7 +114,8 @@ class StoreConsole:
         """Return one recommendation."""
         with errors_as_answers(), self.store.reading() as session:
             stored = recommendations.one(session, number)
-            return view_of(stored, recommendations.transitions(session, number))
+            history = recommendations.transitions(session, number)
+            return view_of(stored, history, realised(session, stored))
 
     def decide(self, number: int, act: Act, actor: Actor, reason: str) -> RecommendationView:
         """Do what an operator decided, note it, and return the recommendation afterwards."""

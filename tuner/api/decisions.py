@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dashboards.console import Act
 from dashboards.views import RecommendationLine, RecommendationView, TransitionLine
+from policy.realised import Realised
 from policy.types import LoadChange, Recommendation
 from tuner.store.recommendations import State, StoredRecommendation, Transition
 
@@ -37,7 +38,9 @@ def line_of(stored: StoredRecommendation, history: Sequence[Transition]) -> Reco
     )
 
 
-def view_of(stored: StoredRecommendation, history: Sequence[Transition]) -> RecommendationView:
+def view_of(
+    stored: StoredRecommendation, history: Sequence[Transition], realised: Realised | None
+) -> RecommendationView:
     """Return what the page of a recommendation shows."""
     return RecommendationView(
         line=line_of(stored, history),
@@ -53,6 +56,7 @@ def view_of(stored: StoredRecommendation, history: Sequence[Transition]) -> Reco
             for step in history
         ),
         actions=tuple(act.value for act in acts_of(stored)),
+        realised=realised,
     )
 
 

@@ -135,7 +135,7 @@ def _decision_router(console: Console, doorkeeper: TokenDoorkeeper) -> APIRouter
 
     @router.get("/{number}", dependencies=viewer)
     def shown(number: Number) -> JSONResponse:
-        """Return ``RecommendationView``: what the policy said, transitions, legal actions."""
+        """Return ``RecommendationView``: what was said, transitions, actions, what it brought."""
         return _answer(console.recommendation(number))
 
     @router.post("/{number}/{act}")

@@ -10,6 +10,7 @@ import typer
 from tuner.cli.errors import UsageError
 from tuner.cli.options import MOST_NUMBER, ConfigOption, read_settings
 from tuner.cli.output import NO_DATA, JsonOption, Output, table
+from tuner.cli.realised import show_realised
 from tuner.cli.recommend import per_cent, recommendation_figures
 
 if TYPE_CHECKING:
@@ -33,17 +34,21 @@ def explain(
     config: ConfigOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Show what a recommendation rests on, why not otherwise, and what would change it.
+    """Show what a recommendation rests on, what would change it, and what it brought.
 
     It shows what is stored; `spectuner recommend` asks anew.
     """
     output, settings = Output.open(json_path), read_settings(config)
+    from tuner.workflows.realised import realised
     from tuner.workflows.site import open_site
 
     with open_site(settings) as site:
         entry = _found(site, which)
+        with site.store.reading() as session:
+            brought = realised(session, entry)
     _print(output, entry)
-    output.write(recommendation_figures(entry))
+    show_realised(output, brought)
+    output.write(recommendation_figures(entry, brought))
 
 
 def _found(site: Site, which: str) -> StoredRecommendation:

@@ -8,10 +8,15 @@ import typer
 
 from tuner.cli.options import ConfigOption, read_settings
 from tuner.cli.output import NO_DATA, JsonOption, Output, table
+from tuner.cli.realised import realised_figures, show_realised
 
 if TYPE_CHECKING:
+    from policy.realised import Realised
     from policy.types import Interval
     from tuner.store.recommendations import StoredRecommendation
+
+OPEN = ("pending", "held", "promoted")
+"""States that are listed."""
 
 
 def recommend(
@@ -28,6 +33,7 @@ def recommend(
     """
     output, settings = Output.open(json_path), read_settings(config)
     from tuner.store import recommendations
+    from tuner.workflows.realised import realised
     from tuner.workflows.recommend import recommend as ask_policy
     from tuner.workflows.recommend import require_known
     from tuner.workflows.site import open_site
@@ -38,24 +44,32 @@ def recommend(
             require_known(site, route)
         with site.store.reading() as session:
             found = recommendations.listed(session, engine=site.engine, route=route)
-    open_ones = [entry for entry in found if entry.state.value in ("pending", "held", "promoted")]
+            open_ones = [one for one in found if one.state.value in OPEN]
+            brought = {entry.id: realised(session, entry) for entry in open_ones}
     if silence:
         output.console.print(f"Nothing new: {silence}", markup=False, highlight=False)
     _print(output, open_ones, with_reasons=route is not None)
+    for found_of in brought.values() if route is not None else ():
+        show_realised(output, found_of)
     output.write(
         {
             "silence_reason": silence,
-            "recommendations": [recommendation_figures(entry) for entry in open_ones],
+            "recommendations": [
+                recommendation_figures(entry, brought[entry.id]) for entry in open_ones
+            ],
         }
     )
 
 
-def recommendation_figures(entry: StoredRecommendation) -> dict[str, object]:
-    """Return the JSON form of one recommendation: number, state, and what was said."""
+def recommendation_figures(
+    entry: StoredRecommendation, brought: Realised | None
+) -> dict[str, object]:
+    """Return the JSON form of one recommendation: number, state, what was said and brought."""
     from tuner.store.coding import recommendation_to_dict
 
     said = recommendation_to_dict(entry.said)
-    return {"id": entry.id, "state": entry.state.value, **said}
+    state = entry.state.value
+    return {"id": entry.id, "state": state, **said, "realised": realised_figures(brought)}
 
 
 def _print(output: Output, entries: list[StoredRecommendation], *, with_reasons: bool) -> None:

@@ -94,12 +94,15 @@ def _decide(
     act: Callable[[Site], StoredRecommendation], config: Path | None, json_path: str | None
 ) -> None:
     output, settings = Output.open(json_path), read_settings(config)
+    from tuner.workflows.realised import realised
     from tuner.workflows.site import open_site
 
     with open_site(settings) as site:
         decided = act(site)
+        with site.store.reading() as session:
+            brought = realised(session, decided)
     output.console.print(
         f"Recommendation {decided.id} for route {decided.route} is {decided.state.value}.",
         highlight=False,
     )
-    output.write(recommendation_figures(decided))
+    output.write(recommendation_figures(decided, brought))

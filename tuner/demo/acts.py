@@ -154,7 +154,7 @@ class Acts:
         if self.approves:
             self._approve_all()
         elif changes:
-            self.say("Approve them in the console, or by `spectuner approve NUMBER`")
+            self.say("Approve them in the console")
 
     def prove(self, seconds: float) -> None:
         """Compare the Settings used most with speculation off: speed in pairs, outputs by token.

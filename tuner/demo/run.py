@@ -21,7 +21,7 @@ from tuner.demo.show import Show
 from tuner.demo.stack import Stack, demo_settings, require_ports
 from tuner.demo.summary import DemoSummary, totals_before
 from tuner.demo.traffic import read_traffic
-from tuner.settings import default_data_dir
+from tuner.settings import load_settings
 from tuner.workflows.site import open_site
 
 _TOKEN_LIFE = timedelta(days=1)
@@ -42,13 +42,14 @@ def run_demo(
 
     Raises:
         InvalidTraffic: a line of the traffic file cannot be played.
+        InvalidSettings: a setting is unknown or out of range.
         InvalidDataDir: the folder for facts cannot be used.
         PortInUse: a port is taken.
         ChildFailed: engine or service did not come up or stay up.
     """
     prompts = read_traffic(options.traffic)
     require_ports(options)
-    with _data_dir(options) as folder:
+    with _data_dir(options, config) as folder:
         settings = demo_settings(options, folder, config)
         prepare_database(settings)
         secret = new_token(settings, "demo", Role.OPERATOR, _TOKEN_LIFE, by="spectuner demo")
@@ -72,12 +73,13 @@ def run_demo(
 
 
 @contextmanager
-def _data_dir(options: DemoOptions) -> Iterator[Path]:
+def _data_dir(options: DemoOptions, config: Path | None) -> Iterator[Path]:
     if not options.keeps:
         with tempfile.TemporaryDirectory(prefix="spectuner-demo-") as thrown_away:
             yield Path(thrown_away)
         return
-    kept = (options.data_dir or default_data_dir() / "demo").expanduser().absolute()
+    kept = options.data_dir or load_settings(config).data_dir / "demo"
+    kept = kept.expanduser().absolute()
     try:
         kept.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -16,6 +16,7 @@ from collectors.records.parsing import (
     number,
     text,
 )
+from policy.decode_sum import DecodeSum
 from policy.pool_advice import PoolAdvice
 from policy.types import (
     AcceptanceCurve,
@@ -131,11 +132,12 @@ def _change_to_dict(change: LoadChange) -> dict[str, object]:
         "reason": change.reason,
         "runner_up_reason": change.runner_up_reason,
         "lost_s": change.lost_s,
+        "goodput": None if change.goodput is None else interval_to_list(change.goodput),
     }
 
 
 def _change_from_dict(data: JsonObject) -> LoadChange:
-    why = data.get("runner_up_reason")
+    why, goodput = data.get("runner_up_reason"), data.get("goodput")
     return LoadChange(
         load=load_level_named(text(data, "load")),
         current=setting_in(data, "current"),
@@ -147,6 +149,7 @@ def _change_from_dict(data: JsonObject) -> LoadChange:
         reason=text(data, "reason"),
         runner_up_reason=None if why is None else str(why),
         lost_s=number(data, "lost_s", 0.0),
+        goodput=None if goodput is None else interval_from_list(goodput),
     )
 
 
@@ -325,6 +328,24 @@ def mix_from_dict(data: JsonObject) -> LoadMix:
         steps=integer(data, "steps"),
         rows_by_route={route: number(rows, route) for route in rows},
         context_tokens=number(data, "context_tokens"),
+        tokens=integer(data, "tokens"),
+        busy_s=number(data, "busy_s"),
+    )
+
+
+def decode_sum_to_dict(counted: DecodeSum) -> dict[str, object]:
+    """Write a DecodeSum."""
+    plain = {name: getattr(counted, name) for name in counted.__slots__}
+    return {**plain, "load": counted.load.label}
+
+
+def decode_sum_from_dict(data: JsonObject) -> DecodeSum:
+    """Read a DecodeSum."""
+    route = data.get("route")
+    return DecodeSum(
+        load=load_level_named(text(data, "load")),
+        route=None if route is None else str(route),
+        steps=integer(data, "steps"),
         tokens=integer(data, "tokens"),
         busy_s=number(data, "busy_s"),
     )

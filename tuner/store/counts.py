@@ -6,6 +6,7 @@ Spans are half open, [start_s, end_s), in Unix seconds. Live traffic and shadow 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from collectors.records import (
     CALIBRATION_ROUTE,
+    LOAD_LEVELS,
     FinishReason,
     LatencyHistogram,
     LoadLevel,
@@ -23,6 +25,7 @@ from collectors.records import (
     load_level_named,
 )
 from collectors.records.parsing import as_object, member
+from policy.decode_sum import DecodeSum
 from policy.types import (
     DraftObservation,
     Evidence,
@@ -37,6 +40,10 @@ from tuner.store.schema import RequestTraceRow, StepDraftRow, StepGroupRow, Step
 _Key: TypeAlias = tuple[str, str, str, bool, bool]
 """Route, Setting, load level, shadow, greedy."""
 
+LONE = LOAD_LEVELS[0].label
+"""The level whose steps hold one row at most."""
+
+_STEP_SECONDS = StepRow.draft_s + StepRow.verify_s + StepRow.sample_s + StepRow.other_s
 _FINISHED = (FinishReason.STOP, FinishReason.LENGTH)
 
 
@@ -184,13 +191,12 @@ def mixes(session: Session, span: Span) -> tuple[LoadMix, ...]:
     Means are over steps that decoded; ``busy_s`` also counts steps that only prefilled.
     """
     is_decoding = case((StepRow.rows > 0, 1), else_=0)
-    seconds = StepRow.draft_s + StepRow.verify_s + StepRow.sample_s + StepRow.other_s
     by_load = session.execute(
         select(
             StepRow.load,
             func.sum(is_decoding),
             func.sum(is_decoding * StepRow.context_tokens),
-            func.sum(seconds),
+            func.sum(_STEP_SECONDS),
         )
         .where(span.covers(StepRow), StepRow.shadow_rows == 0)
         .group_by(StepRow.load)
@@ -201,6 +207,45 @@ def mixes(session: Session, span: Span) -> tuple[LoadMix, ...]:
         for load, steps, context, busy_s in by_load
     ]
     return tuple(sorted(found, key=lambda mix: mix.load))
+
+
+def decode_sums(session: Session, span: Span) -> tuple[DecodeSum, ...]:
+    """Return the sums of live steps without prefill: by route where steps held one row, by load."""
+    only_decoded = and_(
+        span.covers(StepRow),
+        StepRow.rows > 0,
+        StepRow.prefill_tokens == 0,
+        StepRow.shadow_rows == 0,
+    )
+    by_load = session.execute(
+        select(StepRow.load, func.count(), func.sum(_STEP_SECONDS))
+        .where(only_decoded, StepRow.load != LONE)
+        .group_by(StepRow.load)
+    )
+    is_of_step = and_(StepRow.cursor == StepGroupRow.cursor, StepRow.seq == StepGroupRow.seq)
+    of_route = (func.count(), func.sum(StepGroupRow.tokens), func.sum(_STEP_SECONDS))
+    by_route = session.execute(
+        select(StepRow.load, StepGroupRow.route, *of_route)
+        .join(StepGroupRow, is_of_step)
+        .where(only_decoded)
+        .group_by(StepRow.load, StepGroupRow.route)
+    ).all()
+    tokens: Counter[str] = Counter()
+    for load, _, _, made, _ in by_route:
+        tokens[load] += int(made)
+    lone = [_decode_sum(*one) for one in by_route if one[0] == LONE]
+    shared = [_decode_sum(load, None, n, tokens[load], busy_s) for load, n, busy_s in by_load]
+    return tuple(sorted([*lone, *shared], key=lambda one: (one.load, one.route or "")))
+
+
+def _decode_sum(load: str, route: str | None, steps: int, tokens: int, busy_s: float) -> DecodeSum:
+    return DecodeSum(
+        load=load_level_named(load),
+        route=route,
+        steps=int(steps),
+        tokens=int(tokens),
+        busy_s=busy_s,
+    )
 
 
 def _live_rows(session: Session, span: Span) -> dict[str, dict[str, tuple[int, int]]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.orm import Session
 
 from collectors.records import LoadLevel, Plan, PlanEntry, Setting, load_level_named
@@ -90,6 +90,25 @@ class DecisionLog:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanLog:
+    """The plans in force, in the order of time, whatever was drawn.
+
+    Attributes:
+        starts_s: when each came into force, Unix seconds.
+        plans: the plans, neighbours unequal.
+    """
+
+    starts_s: tuple[float, ...]
+    plans: tuple[Plan, ...]
+
+    def throughout(self, start_s: float, end_s: float) -> Plan | None:
+        """Return the plan in force in all of [start_s, end_s), Unix seconds; None without one."""
+        place = bisect_right(self.starts_s, start_s) - 1
+        is_whole = place == bisect_left(self.starts_s, end_s) - 1
+        return self.plans[place] if place >= 0 and is_whole else None
+
+
 def note(session: Session, decision: Decision) -> bool:
     """Log a decision; False where nothing was drawn and the newest one logged brought the same.
 
@@ -123,23 +142,55 @@ def note(session: Session, decision: Decision) -> bool:
 
 def log_of(session: Session, engine: str, start_s: float, end_s: float) -> DecisionLog:
     """Return the decisions in force between two moments, Unix seconds."""
-    before = session.scalars(
-        select(func.max(DecisionRow.at_s)).where(
-            DecisionRow.engine == engine, DecisionRow.at_s <= start_s
-        )
-    ).one()
     rows = session.scalars(
         select(DecisionRow)
-        .where(
-            DecisionRow.engine == engine,
-            DecisionRow.at_s >= (start_s if before is None else before),
-            DecisionRow.at_s <= end_s,
-        )
+        .where(*_are_between(session, engine, start_s, end_s))
         .order_by(DecisionRow.at_s, DecisionRow.id)
     ).all()
     settings = arms.by_key(session)
     by_moment = groupby(rows, key=lambda row: row.at_s)
     return DecisionLog(decisions=tuple(_decision(list(found), settings) for _, found in by_moment))
+
+
+def plans_of(session: Session, engine: str, start_s: float, end_s: float) -> PlanLog:
+    """Return the plans in force between two moments, Unix seconds; each is read once."""
+    moments = session.execute(
+        select(DecisionRow.at_s, DecisionRow.plan_digest)
+        .where(*_are_between(session, engine, start_s, end_s), DecisionRow.route == "")
+        .order_by(DecisionRow.at_s)
+    ).all()
+    changes = [next(same) for _, same in groupby(moments, key=lambda row: row.plan_digest)]
+    last = {digest: at_s for at_s, digest in changes}
+    rows = session.scalars(
+        select(DecisionRow)
+        .where(DecisionRow.engine == engine, DecisionRow.at_s.in_(list(last.values())))
+        .order_by(DecisionRow.at_s, DecisionRow.id)
+    ).all()
+    settings = arms.by_key(session)
+    plans = {
+        found[0].plan_digest: _decision(found, settings).plan
+        for found in (list(same) for _, same in groupby(rows, key=lambda row: row.at_s))
+    }
+    return PlanLog(
+        starts_s=tuple(at_s for at_s, _ in changes),
+        plans=tuple(plans[digest] for _, digest in changes),
+    )
+
+
+def _are_between(
+    session: Session, engine: str, start_s: float, end_s: float
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of decisions in force between two moments."""
+    before = session.scalars(
+        select(func.max(DecisionRow.at_s)).where(
+            DecisionRow.engine == engine, DecisionRow.at_s <= start_s
+        )
+    ).one()
+    return (
+        DecisionRow.engine == engine,
+        DecisionRow.at_s >= (start_s if before is None else before),
+        DecisionRow.at_s <= end_s,
+    )
 
 
 def delete_before(session: Session, engine: str, oldest_s: float) -> int:

@@ -12,7 +12,7 @@ from collectors.records.parsing import as_object, items, member
 from policy.types import Evidence, Observation, Window
 from tuner.store import arms, coding
 from tuner.store.schema import ObservationRow, WindowRow
-from tuner.store.statements import insert_if_missing, insert_rows
+from tuner.store.statements import insert_if_missing, insert_rows, json_part
 
 NUMBERS_AT_ONCE = 10_000
 """Databases take a limited number of values in one statement."""
@@ -119,6 +119,38 @@ def after(session: Session, engine: str, end_s: float, count: int) -> tuple[Wind
     return _windows(session, list(rows))
 
 
+def around(session: Session, engine: str, at_s: float, count: int) -> tuple[Window, ...]:
+    """Return the closed windows nearest to a moment, oldest first, observations left out.
+
+    Args:
+        session: store session.
+        engine: engine name.
+        at_s: the moment, Unix seconds.
+        count: how many at most that end by then, and as many that begin from then on.
+    """
+    mixes, sums = (json_part(session, WindowRow.body, key) for key in ("mixes", "decode_sums"))
+    of_engine = select(WindowRow.start_s, WindowRow.end_s, mixes, sums).where(
+        WindowRow.engine == engine
+    )
+    until = of_engine.where(WindowRow.end_s <= at_s).order_by(WindowRow.end_s.desc())
+    since = of_engine.where(WindowRow.start_s >= at_s).order_by(WindowRow.end_s)
+    rows = [
+        *reversed(session.execute(until.limit(count)).all()),
+        *session.execute(since.limit(count)).all(),
+    ]
+    return tuple(_decoded(*row) for row in rows)
+
+
+def _decoded(start_s: float, end_s: float, mixes: object, decode_sums: object) -> Window:
+    body = {"mixes": mixes or (), "decode_sums": decode_sums or ()}
+    return Window(
+        start_s=start_s,
+        end_s=end_s,
+        mixes=coding.listed(body, "mixes", coding.mix_from_dict),
+        decode_sums=coding.listed(body, "decode_sums", coding.decode_sum_from_dict),
+    )
+
+
 def _window_id(session: Session, engine: str, window: Window) -> int:
     return session.scalars(
         select(WindowRow.id).where(
@@ -172,6 +204,7 @@ def _window(row: WindowRow, seen: list[ObservationRow], settings: dict[str, Sett
         step_costs=coding.listed(body, "step_costs", coding.step_cost_from_dict),
         draft_costs=coding.listed(body, "draft_costs", coding.draft_cost_from_dict),
         mixes=coding.listed(body, "mixes", coding.mix_from_dict),
+        decode_sums=coding.listed(body, "decode_sums", coding.decode_sum_from_dict),
     )
 
 
@@ -203,4 +236,5 @@ def _rest_to_dict(window: Window) -> dict[str, object]:
         "step_costs": [coding.step_cost_to_dict(cost) for cost in window.step_costs],
         "draft_costs": [coding.draft_cost_to_dict(cost) for cost in window.draft_costs],
         "mixes": [coding.mix_to_dict(mix) for mix in window.mixes],
+        "decode_sums": [coding.decode_sum_to_dict(one) for one in window.decode_sums],
     }

@@ -1,13 +1,25 @@
-"""Writing many rows at once, and locks by name, on both databases."""
+"""Writing many rows at once, reading part of a value, locks by name: on both databases."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Delete, Update, func, insert, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Text,
+    Update,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    type_coerce,
+)
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from tuner.store.columns import Json
 from tuner.store.schema import Base
 
 
@@ -39,6 +51,16 @@ def changed_rows(session: Session, statement: Update | Delete) -> int:
     """Run an UPDATE or DELETE and return how many rows it touched."""
     session.flush()
     return session.connection().execute(statement).rowcount
+
+
+def json_part(
+    session: Session, column: InstrumentedAttribute[object], key: str
+) -> ColumnElement[object]:
+    """Return one entry of a column's JSON object, which the database cuts out; None without it."""
+    if session.connection().dialect.name == "postgresql":
+        part = cast(cast(column, postgresql.JSON)[key], Text)
+        return type_coerce(part, Json)
+    return type_coerce(func.json_extract(column, f"$.{key}"), Json)
 
 
 def lock_by_name(session: Session, name: str) -> None:

@@ -37,6 +37,7 @@ def window_of(session: Session, engine: str, start_s: float, end_s: float) -> Wi
         step_costs=counts.step_costs(session, span),
         draft_costs=counts.draft_costs(session, span),
         mixes=counts.mixes(session, span),
+        decode_sums=counts.decode_sums(session, span),
     )
 
 

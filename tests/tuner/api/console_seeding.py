@@ -19,6 +19,7 @@ from collectors.records import (
     PlanEntry,
     Setting,
 )
+from policy.decode_sum import DecodeSum
 from policy.drift_alarms import Alarm, AlarmKind
 from policy.pool_advice import PoolAdvice
 from policy.types import (
@@ -39,6 +40,7 @@ from policy.types import (
 )
 from tuner.store import (
     Store,
+    decisions,
     divergences,
     drift,
     facts,
@@ -50,6 +52,7 @@ from tuner.store import (
     replays,
     samples,
 )
+from tuner.store.decisions import Decision
 from tuner.store.recommendations import State
 
 ENGINE = "bundled"
@@ -67,6 +70,9 @@ PLAN = Plan(
 )
 
 
+FORMER = replace(PLAN, entries=tuple(one for one in PLAN.entries if one.route == "chat"))
+
+
 def fill(store: Store, now: datetime) -> None:
     """Fill an empty store at the newest revision."""
     rng = random.Random(7)
@@ -76,6 +82,8 @@ def fill(store: Store, now: datetime) -> None:
             end_s = now.timestamp() - 60 * (age - 1)
             observations.add(session, ENGINE, _window(rng, end_s - 60, end_s), now)
         plans.add(session, _plan_change(now))
+        for minutes, plan in ((50, FORMER), (29, PLAN)):
+            decisions.note(session, _decision(now - timedelta(minutes=minutes), plan))
     _add_recommendations(store, now)
     _add_proofs(store, now, rng)
     _add_jobs(store, now)
@@ -181,6 +189,17 @@ def _plan_change(now: datetime) -> plans.PlanChange:
     )
 
 
+def _decision(at: datetime, plan: Plan) -> Decision:
+    return Decision(
+        engine=ENGINE,
+        at_s=at.timestamp(),
+        plan=plan,
+        policy_version="0.1.0+abc",
+        who="Ada",
+        arms=(OFF, DRAFT),
+    )
+
+
 def _window(rng: random.Random, start_s: float, end_s: float) -> Window:
     seen, done = [], []
     for route, alpha in ROUTES.items():
@@ -224,6 +243,17 @@ def _window(rng: random.Random, start_s: float, end_s: float) -> Window:
                 busy_s=50 * (0.03 + 0.003 * load.low),
             )
             for load in LOADS
+        ),
+        decode_sums=tuple(
+            DecodeSum(
+                load=load,
+                route=route,
+                steps=25,
+                tokens=rng.randint(40, 50) * load.low,
+                busy_s=25 * (0.03 + 0.003 * load.low),
+            )
+            for load in LOADS
+            for route in (("chat", "code_edit") if load.high == 1 else (None,))
         ),
     )
 
@@ -290,6 +320,7 @@ def _change(load: object, alpha: float) -> LoadChange:
         gain=Interval(low=middle - (0 if stays else 0.04), mean=middle, high=middle + 0.05),
         speedup=Interval(low=1.0 + middle - 0.03, mean=1.0 + middle, high=1.03 + middle),
         runner_up=None if stays else (LOOKUP, gain - 0.05),
+        goodput=Interval(low=36.0 * (place + 1), mean=40.0 * (place + 1), high=44.0 * (place + 1)),
         runner_up_reason=None if stays else f"it gives -5.0% against {DRAFT.label}",
         reason="Off is at least as good here." if stays else "Drafting pays at this load.",
     )

@@ -277,3 +277,30 @@ def test_a_recommendation_says_why_not_otherwise_and_what_to_try(shared: Served)
     assert "A pool without speculation" in page
     assert "+4.1\u00a0%" in page
     assert 'title="counted on live traffic"' in page
+
+
+def test_a_recommendation_in_force_shows_realised_beside_predicted(shared: Served) -> None:
+    with shared.browser(Role.VIEWER) as client:
+        page = client.get("/recommendations/1").text
+        pending = client.get("/recommendations/2").text
+    assert "What it brought" in page
+    assert "this is no experiment" in page
+    assert "29 windows, 725 steps" in page
+    assert "11 windows, 275 steps" in page
+    assert "chat\u00a050\u00a0%, code_edit\u00a050\u00a0%" in page.replace("&nbsp;", "\u00a0")
+    assert "36.0 to 44.0" in page
+    assert "What it brought" not in pending
+
+
+def test_too_few_windows_are_said_to_be_too_few(
+    serve: Callable[[Store], Served], store: Store
+) -> None:
+    said = recommendation("code_edit", 0.74)
+    with store.writing() as session:
+        stored = recommendations.add(session, ENGINE, said, PLAN, who="recommend", at=utc_now())
+        assert stored is not None
+        for state in (State.APPROVED, State.STAGED, State.PROMOTED):
+            recommendations.move(session, stored.id, state, who="Ada", at=utc_now(), why="pays")
+    with serve(store).browser(Role.VIEWER) as client:
+        page = client.get(f"/recommendations/{stored.id}").text
+    assert page.count("not enough data yet") == 2 * len(said.changes)

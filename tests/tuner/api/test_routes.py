@@ -75,6 +75,24 @@ def test_an_operator_decides_and_gets_the_recommendation_back(served: Served) ->
         assert recommendations.one(session, 2).state is State.PROMOTED
 
 
+def test_a_recommendation_in_force_tells_what_it_brought(shared: Served) -> None:
+    with shared.api(Role.VIEWER) as client:
+        brought = client.get("/api/v1/recommendations/1").json()["realised"]
+        pending = client.get("/api/v1/recommendations/2").json()
+    level = brought["levels"][1]
+    assert set(level) == {
+        "load", "former", "setting", "predicted", "before", "realised", "over_predicted",
+        "over_before", "others",
+    }  # fmt: skip
+    assert (level["load"], level["predicted"]["mean"]) == ("2", 80.0)
+    assert (level["former"]["label"], level["setting"]["label"]) == ("off", "draft_model k=3")
+    now, then = level["realised"], level["before"]
+    assert (now["windows"], then["windows"]) == (29, 11)
+    assert level["over_predicted"] == pytest.approx(now["tokens_per_s"]["mean"] / 80.0 - 1)
+    assert now["row_shares"] == {"chat": 0.5, "code_edit": 0.5}
+    assert pending["realised"] is None
+
+
 @pytest.mark.parametrize("path", ["overview", "recommendations", "jobs", "tokens"])
 def test_the_api_takes_a_bearer_token_and_nothing_else(shared: Served, path: str) -> None:
     with shared.browser(Role.ADMIN) as client:

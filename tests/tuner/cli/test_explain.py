@@ -15,6 +15,7 @@ from tests.fixtures.said import LOAD_1, change, said
 from tests.tuner.cli.running import ran
 from tuner.settings import load_settings
 from tuner.store import open_store, recommendations
+from tuner.store.recommendations import State
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
@@ -66,6 +67,14 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return first.id
 
 
+def promote(number: int) -> None:
+    store = open_store(load_settings().database_url)
+    with store.writing() as session:
+        for state in (State.APPROVED, State.STAGED, State.PROMOTED):
+            recommendations.move(session, number, state, who="ann", at=NOW, why="it pays")
+    store.close()
+
+
 def test_a_recommendation_is_explained_with_all_that_stands_behind_it(stored: int) -> None:
     code, out, err = ran("explain", "chat")
 
@@ -94,6 +103,23 @@ def test_its_figures_are_those_of_recommend(stored: int) -> None:
     (advice,) = explained["pools"]
     assert (advice["leaves"], advice["gain"]) == (["chat"], [0.03, 0.041, 0.052])
     assert advice["settings"]["other"] == DRAFT_3.to_dict()
+
+
+def test_what_a_recommendation_brought_is_shown_once_it_is_in_force(stored: int) -> None:
+    assert "realised" not in ran("explain", "chat")[1]
+    promote(stored)
+
+    code, out, _ = ran("explain", "chat")
+    figures = json.loads(ran("explain", "chat", "--json", "-")[1])["realised"]
+
+    assert code == 0
+    assert "Predicted and realised" in out
+    assert "not enough data yet" in out
+    assert "this is no experiment" in out
+    assert "realised" in ran("recommend", "--stored", "--route", "chat")[1]
+    (level,) = figures["levels"]
+    assert (level["load"], level["predicted"], level["realised"]) == ("1", [60.0, 75.0, 90.0], None)
+    assert figures["since_s"] == NOW.timestamp()
 
 
 @pytest.mark.parametrize("command", [("explain",), ("recommend", "--stored", "--route")])

@@ -35,6 +35,17 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "file/x") in said
 
 
+def test_facts_are_kept_under_the_data_folder_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "demo").write_text("in the way")
+    monkeypatch.setenv("SPECTUNER_DATA_DIR", str(tmp_path))
+
+    said = refusal(DemoOptions(port=8590, engine_port=8591))
+
+    assert str(tmp_path / "demo") in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -168,6 +168,28 @@ def test_mixes_are_means_over_steps_without_shadow_rows(site: Site):
     assert mix.busy_s == pytest.approx(0.023 + 0.023 + 1.003)
 
 
+def test_sums_of_steps_that_only_decoded_leave_prefill_and_shadow_rows_out(site: Site):
+    chat, story = group("chat", tokens=3), group("story", OFF, ((0, 0, 1),))
+    store(
+        site,
+        step(1, 1.0, (chat,), verify_s=0.03),
+        step(2, 2.0, (story,)),
+        step(3, 3.0, (chat, story)),
+        step(4, 4.0, (chat, story), prefill_tokens=64),
+        step(5, 5.0, (chat, group("story", is_shadow=True))),
+        step(6, 6.0, (), prefill_tokens=64),
+    )
+
+    found = window(site).decode_sums
+
+    assert [(one.load.label, one.route, one.steps, one.tokens) for one in found] == [
+        ("1", "chat", 1, 3),
+        ("1", "story", 1, 1),
+        ("2", None, 1, 4),
+    ]
+    assert [one.busy_s for one in found] == pytest.approx([0.033, 0.023, 0.023])
+
+
 def test_requests_leave_shadow_cancelled_and_failed_ones_out(site: Site):
     store(
         site,
