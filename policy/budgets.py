@@ -49,7 +49,7 @@ class TokenBudget:
         Source: the threshold of online knapsacks whose values lie within bounds, which no other is
         better than at worst (Zhou, Chakrabarty and Lukose, WINE 2008).
         """
-        used = self._spent / self._granted_rows if self._granted_rows else 0.0
+        used = min(1.0, self._spent / self._granted_rows) if self._granted_rows else 0.0
         least = LEAST_WORTH / math.e
         return float(least * (MOST_WORTH / least) ** used)
 

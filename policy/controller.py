@@ -109,8 +109,8 @@ class Controller:
         state.unpriced.append(window)
         state.num_windows += 1
         is_due = len(state.unpriced) >= self._options.windows_per_cost_fit(state.num_windows)
-        is_asked = was_risked or state.is_held
-        if is_due or is_asked or state.learner.cost.is_news(window.step_costs):
+        is_awaited = state.is_held and len(state.unpriced) > len(state.learner.cost.steps) // 500
+        if is_due or was_risked or is_awaited or state.learner.cost.is_news(window.step_costs):
             for each in state.unpriced:
                 state.learner.price(each)
             state.unpriced, state.tables = [], {}
@@ -122,12 +122,13 @@ class Controller:
             mix: the rows of each route and the context they hold.
             now_s: the present, Unix seconds.
         """
+        self._state.is_held = False
         if not all(0 < rows < MOST_ROWS for rows in mix.rows_by_route.values()):
             return Decision(settings=dict.fromkeys(mix.rows_by_route, OFF))
         knowledge = self._knowledge(now_s)
         settings, exploring, goodputs = {}, set(), []
         for batch in self._batches(knowledge, mix):
-            belief = Belief(self._state.learner.regimes, knowledge, batch)
+            belief = Belief(self._state.learner.regimes, knowledge, batch, mix.context_tokens)
             bounds = None if mix.is_lone else step_bounds(knowledge, mix)
             running = self._state.running
             charge = self._state.learner.switching.charge(batch, running, mix.context_tokens)
@@ -180,8 +181,9 @@ class Controller:
         if frozen and not found.is_safe(current):
             frozen = set()
         best = found.improved(current, frozen)
-        self._state.is_held = not found.is_safe(best)
-        if self._state.is_held:
+        is_held = not found.is_safe(best)
+        self._state.is_held |= is_held
+        if is_held:
             if found.is_worth_risking(best) and self._tokens.may_risk:
                 self._tokens.risk(found.least_goodput(best))
             else:

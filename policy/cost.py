@@ -37,6 +37,9 @@ WARY = 0.9
 """What a step may take of one with a row more, where batches are padded to the smaller number; or
 of one that was timed too seldom."""
 
+NEAR = 0.5
+"""Size of a step over that of a larger one from which the larger one tells of it."""
+
 MAX_WEIGHT = 100.0
 SHORTEST_S, LONGEST_S = 1e-9, 1e6
 """Mean times outside of this are no times of a step."""
@@ -212,22 +215,41 @@ class CostModel:
         """Return the least that a plain step of so many rows may take; None if nothing tells.
 
         No less than the largest measured step that lies within it both ways. Nor less than its
-        share of any larger one, but for a stair: what a step takes for each row, position and KV
-        entry does not rise with their number, as engines are bound by reading or by computing.
+        share of one a little larger, but for a stair: what a step takes for each row, position and
+        KV entry does not rise with their number, as engines are bound by reading or by computing.
         """
-        measured = self._measured_steps
-        thin = {s: t for s, t in self.steps.items() if t.count >= 1 and s not in measured}
-        shapes = np.array([*measured, *thin], dtype=np.float64).reshape(-1, 3)
-        seconds = np.array([t.mean_s for t in (*measured.values(), *thin.values())])
-        is_within = shapes[:, :2].max(axis=1) <= rows
-        is_within[len(measured) :] = False
-        within = np.flatnonzero(is_within)
-        largest = within[np.lexsort((shapes[within, 0], shapes[within, 1]))[-1:]]
+        shapes, seconds = self._shapes_and_seconds
+        if not len(shapes):
+            return None
+        within = np.flatnonzero(shapes[:, :2].max(axis=1) <= rows)
+        order = np.lexsort((shapes[within, 0], shapes[within, 1]))
+        largest = within[order[-1:]]
         sizes = np.array([rows, rows, max(context_tokens, MIN_CONTEXT_TOKENS)])
         share = np.min(sizes / np.maximum(shapes, [1, 1, MIN_CONTEXT_TOKENS]), axis=1)
-        shared_s = (WARY * seconds * np.minimum(share, 1.0))[~is_within]
-        known_s = np.concatenate([seconds[largest], shared_s])
-        return float(known_s.max()) if len(known_s) else None
+        is_near = (share >= NEAR) | (len(largest) == 0)
+        is_near[within] = False
+        near_s = WARY * (seconds * np.minimum(share, 1.0))[is_near]
+        known_s = [seconds[largest], near_s, self._thin_s(rows, largest)]
+        return float(np.concatenate(known_s).max(initial=0.0)) or None
+
+    def _thin_s(self, rows: float, largest: Ints) -> Floats:
+        """Return what the fastest of the plain steps says that were timed too seldom; [0 or 1].
+
+        Only of those that are larger than any step measured within so many rows.
+        """
+        above = self._shapes_and_seconds[0][largest, 0].max(initial=0.0)
+        timed = [
+            WARY * timing.mean_s
+            for shape, timing in self.steps.items()
+            if above < shape[0] == shape[1] <= rows and shape not in self._measured_steps
+        ]
+        return np.array([min(timed)] if timed else [])
+
+    @cached_property
+    def _shapes_and_seconds(self) -> tuple[Floats, Floats]:
+        """The measured shapes and their mean times; [N, 3] and [N]."""
+        shapes = np.array(list(self._measured_steps), dtype=np.float64).reshape(-1, 3)
+        return shapes, np.array([timing.mean_s for timing in self._measured_steps.values()])
 
     @cached_property
     def measured_positions(self) -> Floats:

@@ -18,9 +18,11 @@ from policy.weighing import Belief
 class LastingBelief(Belief):
     """What the weighing is to believe: not of the next window, but of all that a plan will see."""
 
-    def __init__(self, regimes: Regimes, knowledge: Knowledge, batch: Batch) -> None:
+    def __init__(
+        self, regimes: Regimes, knowledge: Knowledge, batch: Batch, context_tokens: float
+    ) -> None:
         """Take the outlook of the knowledge, which must have one; the batch holds one scene."""
-        super().__init__(regimes, knowledge, batch)
+        super().__init__(regimes, knowledge, batch, context_tokens)
         assert knowledge.outlook is not None
         self._outlook = knowledge.outlook
 

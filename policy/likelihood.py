@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,15 +23,14 @@ OPEN = 0.5
 of the next one."""
 
 
-def is_foretold(
+def trust_after(
     regime: Regime, family: Setting, tally: Tally, weight: float, guess: Floats
-) -> bool:
-    """True where doubted counts of a family foretell a window better than none would."""
+) -> float:
+    """Return the chance that a family's counts speak of a regime, now that a window was seen."""
     alone = {family: (tally, weight)}
     known = Regime(counts={family: regime.counts[family]})
     held, unseen = log_fits([known, Regime()], alone, {family: guess})
-    trust = regime.trust(family)
-    return bool(math.log(trust) + held >= math.log1p(-trust) + unseen)
+    return float(special.expit(special.logit(regime.trust(family)) + held - unseen))
 
 
 def log_fits(

@@ -23,6 +23,9 @@ STALE_TRUST = 0.9
 """Chance that the counts of a method still speak of the regime: where they were copied from another
 route and the method was never tried here, and where it was not tried for long."""
 
+SURE_TRUST = 0.95
+"""Chance from which counts are no more doubted."""
+
 PRIOR_STRENGTH = 3.0
 
 
@@ -63,7 +66,7 @@ class Regime:
 
     def is_silent_on(self, family: Setting) -> bool:
         """True for a family that was never tried in this regime on this route."""
-        return family not in self.counts or self.trust(family) <= COPIED_TRUST
+        return family not in self.counts or self.trust(family) == COPIED_TRUST
 
     def beta(self, kind: Kind, prior: Floats) -> Floats:
         """Return the parameters of the first positions' Betas.
@@ -101,8 +104,15 @@ class Regime:
         """Add a window's counts, and keep the weight of each position within its bound."""
         fresh = weight * np.stack([tally.accepts, tally.attempts - tally.accepts])
         self.counts[family] = _bounded(self.held(family) + fresh, MOST_PASSES)
-        self.trusts.pop(family, None)
         self.untried.pop(family, None)
+
+    def judge(self, family: Setting, trust: float) -> None:
+        """Believe a family's counts as far as a try bears them out; what it belies is dropped."""
+        self.trusts[family] = trust
+        if trust < COPIED_TRUST:
+            del self.counts[family]
+        if not COPIED_TRUST <= trust < SURE_TRUST:
+            del self.trusts[family]
 
     def pass_over(self, tried: Collection[Setting], most: float) -> None:
         """Doubt the counts of families that were not tried for so many windows of the regime.
@@ -111,7 +121,7 @@ class Regime:
         """
         for family in self.counts.keys() - tried:
             self.untried[family] = self.untried.get(family, 0) + 1
-            if self.untried[family] > most and family not in self.trusts:
+            if self.untried[family] > most and self.trust(family) > STALE_TRUST:
                 self.counts[family] = _bounded(self.counts[family], COPIED_PASSES)
                 self.trusts[family] = STALE_TRUST
 

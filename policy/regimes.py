@@ -21,7 +21,7 @@ import numpy as np
 
 from collectors.records import Method, Setting
 from policy.adaptive import AtLoad, Kind, as_yield, kind_of
-from policy.likelihood import LEVEL_STRENGTH, is_foretold, log_fits, unseen_levels
+from policy.likelihood import LEVEL_STRENGTH, log_fits, trust_after, unseen_levels
 from policy.likeness import Likeness
 from policy.regime import Regime
 from policy.statistics import Floats
@@ -45,6 +45,9 @@ RESTLESS = 0.2
 OFTEN = 0.1
 """Chance to leave a regime from which its change is no news."""
 
+PATIENCE = 5
+"""Windows in a row that may belong to none: where strangers are alike, none of them ever leads."""
+
 SURE = 0.6
 """Chance from which a window's counts belong to a regime."""
 
@@ -58,6 +61,7 @@ class _RouteState:
         chances: [K] chance to be the one in force.
         suspects: chance of each regime of another route to be the one in force here.
         strangeness: chance that none of its own is in force.
+        unassigned: windows since one surely belonged to a regime of its own.
         stays: windows after which the regime was the same, prior included.
         leaves: windows after which it was another.
         likeness: how alike passes of one window are, by what counts are kept by.
@@ -65,8 +69,9 @@ class _RouteState:
 
     regimes: list[Regime] = field(default_factory=lambda: [Regime()])
     chances: Floats = field(default_factory=lambda: np.ones(1))
-    suspects: dict[int, float] = field(default_factory=dict)
+    suspects: dict[Regime, float] = field(default_factory=dict)
     strangeness: float = 0.0
+    unassigned: int = 0
     stays: float = STAYS
     leaves: float = 1.0
     likeness: dict[Kind, Likeness] = field(default_factory=dict)
@@ -98,10 +103,16 @@ class _RouteState:
 
         Then it learns of them. By likelihood alone it would lose to any regime that knows them.
         """
-        index = int(np.argmax(self.chances))
-        regime = self.regimes[index]
-        is_sure = bool(self.chances[index] >= SURE and regime.windows)
-        return is_sure and all(regime.is_silent_on(family) for family in families)
+        regime = self.surely()
+        if regime is None or not regime.windows:
+            return False
+        return all(regime.is_silent_on(family) for family in families)
+
+    def surely(self) -> Regime | None:
+        """Return the regime that is in force, if one surely is."""
+        chosen = int(np.argmax(self.chances))
+        is_sure = (1 - self.strangeness) * self.chances[chosen] >= SURE
+        return self.regimes[chosen] if is_sure else None
 
     def ahead(self) -> Floats:
         """Return the chance of each regime in the next window; [K]."""
@@ -152,10 +163,9 @@ class Regimes:
     def _count_yield(self, seen: Observation, priors: Mapping[tuple[str, Kind], Floats]) -> None:
         """Add what an adaptive Setting yielded to the regime in force, if one surely is."""
         state, kind = self.of(seen.route), kind_of(seen.setting, seen.load)
-        chosen = int(np.argmax(state.chances))
-        if state.chances[chosen] < SURE or not isinstance(kind, AtLoad):
+        regime, counted = state.surely(), tally_of(seen)
+        if regime is None or not isinstance(kind, AtLoad):
             return
-        regime, counted = state.regimes[chosen], tally_of(seen)
         held = state.likeness.get(kind, Likeness())
         if regime.knows(kind):
             believed = regime.beta(kind, priors[seen.route, kind])
@@ -272,7 +282,7 @@ def _update(
     little shows only over many windows.
     """
     half = new / 2 if elsewhere else new
-    suspected = np.array([state.suspects.get(id(regime), 0.0) for regime in elsewhere])
+    suspected = np.array([state.suspects.get(regime, 0.0) for regime in elsewhere])
     suspected = (1 - new) * suspected + half / max(1, len(elsewhere))
     fits = log_fits([*state.regimes, *elsewhere, Regime()], scaled, guess)
     fits = np.exp(fits - fits.max())
@@ -288,7 +298,7 @@ def _update(
     state.chances = joint.sum(axis=0) / joint.sum()
     state.strangeness = float(strange.sum() / total)
     share = strange[:-1] / total
-    state.suspects = {id(r): float(c) for r, c in zip(elsewhere, share, strict=True)}
+    state.suspects = {r: float(c) for r, c in zip(elsewhere, share, strict=True)}
     return False
 
 
@@ -300,7 +310,7 @@ def _adopt(state: _RouteState, regime: Regime) -> None:
         kept.remove(min((i for i in kept if i != before), key=lambda i: state.regimes[i].windows))
     state.regimes = [*(state.regimes[i] for i in kept), regime]
     state.chances = np.append(np.full(len(kept), 0.05 / len(kept)), 0.95)
-    state.suspects, state.strangeness = {}, 0.0
+    state.suspects, state.strangeness, state.unassigned = {}, 0.0, 0
     state.leaves += 1
 
 
@@ -311,17 +321,17 @@ def _assign(
     stale_windows: float,
 ) -> None:
     """Add the counts to the regime they belong to, and learn how alike they are."""
-    chosen = int(np.argmax(state.chances))
-    if (1 - state.strangeness) * state.chances[chosen] < SURE:
+    regime = state.surely()
+    if regime is None and state.unassigned < PATIENCE:
+        state.unassigned += 1
         return
-    regime = state.regimes[chosen]
+    regime = regime or state.regimes[int(np.argmax(state.chances))]
+    state.unassigned = 0
     regime.windows += 1
     regime.pass_over(scaled, stale_windows)
     for family, (tally, weight) in scaled.items():
-        if regime.trust(family) < 1 and not is_foretold(
-            regime, family, tally, weight, guess[family]
-        ):
-            del regime.counts[family]
+        if regime.trust(family) < 1:
+            regime.judge(family, trust_after(regime, family, tally, weight, guess[family]))
         if family in regime.counts:
             held = state.likeness.get(family, Likeness())
             state.likeness[family] = held.updated(regime.beta(family, guess[family]), tally)

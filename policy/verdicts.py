@@ -99,7 +99,8 @@ def _batch_verdicts(case: Case, batch: Batch) -> Iterator[Verdict]:
     batch = with_objective(batch, case.options.objective)
     noise = case.generator.standard_normal(case.options.num_draws)
     for scene in range(batch.num_scenes):
-        belief = LastingBelief(case.regimes, case.knowledge, one_scene(batch, scene))
+        lone, held = one_scene(batch, scene), _mix(case, batch.loads[scene]).context_tokens
+        belief = LastingBelief(case.regimes, case.knowledge, lone, held)
         stage = Stage(
             batch=batch,
             scene=scene,

@@ -135,13 +135,14 @@ class Weighing:
         error = self._step_errors(flat, is_against_off=True).reshape(shape)
         own = self._now[:, route, best] * rows
         base = own.sum(axis=1)[:, None, None]
-        goodput = (base - own[:, :, None] + rows[:, None] * self._now) / seconds
+        slow = np.exp(error * self._noise[:, None, None])
+        goodput = (base - own[:, :, None] + rows[:, None] * self._now) / (seconds * slow)
         gain = goodput - base / float(self._seconds(best[None])[0])
         lasting = self._belief.lasting_windows(self._options.trial_windows)
         mean = gain.mean(axis=0)
         learned = np.maximum(gain, 0.0).mean(axis=0) - np.maximum(mean, 0.0)
         worth = (lasting - 1) * learned - np.maximum(-mean, 0.0)
-        low = np.quantile(goodput, TAIL, axis=0) * np.exp(-_TAIL_Z * error)
+        low = np.quantile(goodput, TAIL, axis=0)
         least = self._options.least_exploring_over_off * self._off_goodput()
         teaches = self.mean.allowed[0] & ~self._belief.is_known(best)
         return np.where(teaches & (seconds < _KNOWN_S) & (low >= least), worth, -np.inf)
@@ -159,7 +160,8 @@ class Weighing:
         scene = np.zeros(len(plans), dtype=np.intp)
         rows = float(self.mean.rows[0].sum())
         positions = picked(self.mean.positions, scene, plans).sum(axis=1)
-        error = self._belief.step_error_ratio(rows, float(positions.max()))
+        sizes, place = np.unique(np.rint(positions), return_inverse=True)
+        error = np.array([self._belief.step_error_ratio(rows, size) for size in sizes])[place]
         growth = np.log2(np.maximum(positions / rows, 1.0)) if is_against_off else 1.0
         return np.asarray(error * np.minimum(growth, np.ones(len(plans))))
 
@@ -188,11 +190,12 @@ class Weighing:
         return self.over_off(plan) >= self._options.least_over_off
 
     def least_goodput(self, plan: Ints) -> float:
-        """Return what the bound against off asks of a plan, less what going to it loses.
+        """Return what off as expected asks of a plan, less what going to it loses.
 
         In tokens per second of the next window.
         """
-        return self._options.least_over_off * self._off_goodput() * self._kept(plan)
+        off = self._score(self.mean, self._off)
+        return self._options.least_over_off * off * self._kept(plan)
 
     def _kept(self, plan: Ints) -> float:
         """Return the share of the next window that changes to a plan leave."""
@@ -240,7 +243,18 @@ class Weighing:
 class Belief:
     """What is believed of the routes of one scene, by arm."""
 
-    def __init__(self, regimes: Regimes, knowledge: Knowledge, batch: Batch) -> None:
+    def __init__(
+        self, regimes: Regimes, knowledge: Knowledge, batch: Batch, context_tokens: float
+    ) -> None:
+        """Ask what was learned about one scene.
+
+        Args:
+            regimes: the behaviours of each route.
+            knowledge: everything else that was learned.
+            batch: the scene.
+            context_tokens: KV entries that it holds.
+        """
+        self._context_tokens = context_tokens
         self._regimes = regimes
         self._knowledge = knowledge
         self._batch = batch
@@ -308,8 +322,9 @@ class Belief:
         )
 
     def step_error_ratio(self, rows: float, positions: float) -> float:
-        """Return the relative error of a step time."""
-        return self._knowledge.cost.step_error_ratio(rows, positions, 0.0)
+        """Return the relative error of the time of a step of about this size."""
+        cost = self._knowledge.cost
+        return cost.step_error_ratio(round(rows), round(positions), self._context_tokens)
 
     def _mean(self, name: str) -> dict[Kind, Floats]:
         return {

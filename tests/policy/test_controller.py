@@ -138,7 +138,7 @@ def weighed(loss_s: float, hold_windows: float) -> tuple[Weighing, np.ndarray]: 
     lost = np.full((3, 3), loss_s / 3)
     lost[:, 0] = 0.0
     charge = Charge(lost_windows=lost, hold_windows=np.full(3, hold_windows))
-    belief = Belief(learner.regimes, knowledge, batch)
+    belief = Belief(learner.regimes, knowledge, batch, 4096.0)
     generator = np.random.default_rng(0)
     found = Weighing(batch, belief, generator, ControlOptions(), charge=charge)
     return found, found.improved(np.zeros(3, dtype=np.intp), set())
@@ -165,6 +165,31 @@ def test_a_risk_is_not_laid_to_a_plan_for_what_going_to_it_loses() -> None:
     found, target = weighed(0.2, hold_windows=30.0)
     free, _ = weighed(0.0, hold_windows=30.0)
     assert found.least_goodput(target) == pytest.approx(0.8 * free.least_goodput(target))
+
+
+def test_a_try_must_bring_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the rows would bring three windows of the batch: nine of its own rows."""
+    found, _ = weighed(0.0, hold_windows=30.0)
+    off, is_open = np.zeros(3, dtype=np.intp), np.ones(3, dtype=np.bool_)
+    base = float(found.goodput(off).mean)
+    worth = np.full((3, 3), -np.inf)
+    worth[1, 2] = 3.0 * base
+    monkeypatch.setattr(found, "_worth_trying", lambda best: worth)
+    assert found.explored(off, is_open, 8.9).tolist() == [0, 2, 0]
+    assert found.explored(off, is_open, 9.1).tolist() == [0, 0, 0]
+
+
+def test_times_are_learned_at_once_while_a_plan_is_held_back_for_them() -> None:
+    steps = step_costs(lambda rows, positions: 0.01, 12, range(8), 4096)
+    for is_held in (False, True):
+        loop = controller()
+        for _ in range(300):
+            loop.observe(window(costs=steps))
+        while loop._state.unpriced:
+            loop.observe(window(costs=steps))
+        loop._state.is_held = is_held
+        loop.observe(window(costs=steps))
+        assert len(loop._state.unpriced) == (0 if is_held else 1)
 
 
 def test_what_runs_already_costs_nothing_to_keep() -> None:

@@ -90,6 +90,23 @@ def test_replays_and_scores_make_surer_what_is_live_already() -> None:
     assert many < 0.6 * few
 
 
+def test_what_is_half_believed_is_so_in_mean_and_draws() -> None:
+    learner = learned([[seen(0.9, 100)]] * 20)
+    (regime,) = learner.regimes.of("chat").regimes
+    sure = outlook(learner).mean_tokens("chat", FAMILY)[3]
+    regime.trusts[FAMILY] = 0.5
+    regime.counts[FAMILY] *= 0.0
+    unknown = outlook(learner).mean_tokens("chat", FAMILY)[3]
+    regime.counts[FAMILY] += np.array([[2.0], [200.0]])
+
+    ahead = outlook(learner)
+    drawn = ahead.drawn_tokens("chat", FAMILY)[:, 3]
+
+    assert ahead.mean_tokens("chat", FAMILY)[3] == pytest.approx((unknown + 1) / 2, rel=0.1)
+    assert np.mean(drawn < 1.2) == pytest.approx(0.5, abs=0.05)
+    assert sure > unknown * 0.9
+
+
 def test_regimes_fade_with_the_half_life_of_their_route() -> None:
     def weight(half_life_s: float) -> float:
         model = AcceptanceModel.empty(360_000.0, {"chat": half_life_s})
