@@ -1,10 +1,12 @@
 """A route that comes back to an old behaviour is recognised, whatever method shows it."""
 
+import math
+
 import numpy as np
 import pytest
 
-from policy.regimes import MAX_REGIMES, Regimes
-from policy.tally import family_of
+from policy.regimes import MAX_REGIMES, PATIENCE, Regimes, _assign
+from policy.tally import family_of, tally_of
 from policy.types import Observation, Window
 from tests.policy.worlds import END_S, draft, lookup, observation, survival_of
 
@@ -134,6 +136,28 @@ def test_a_route_learns_of_another_method_while_it_is_not_sure_what_it_shows() -
     show(regimes, seen(0.95, is_lookup=True), times=30)
 
     assert lookup_tokens(regimes) == pytest.approx(tokens_at(0.95), rel=0.1)
+
+
+def test_no_regime_is_surely_in_force_while_strangers_are_likely() -> None:
+    regimes = Regimes()
+    show(regimes, seen(0.8), times=10)
+    state = regimes.of("chat")
+    assert state.surely() is state.regimes[0]
+    state.strangeness = 0.8
+    assert state.surely() is None
+
+
+def test_windows_that_belong_to_none_for_long_go_to_the_likeliest_regime() -> None:
+    regimes = Regimes()
+    show(regimes, seen(0.8), times=10)
+    state = regimes.of("chat")
+    state.strangeness, before = 0.9, state.regimes[0].windows
+    scaled = {DRAFT: (tally_of(seen(0.8)), 1.0)}
+    for _ in range(PATIENCE):
+        _assign(state, scaled, {DRAFT: PRIORS["chat", DRAFT]}, math.inf)
+    assert state.regimes[0].windows == before
+    _assign(state, scaled, {DRAFT: PRIORS["chat", DRAFT]}, math.inf)
+    assert state.regimes[0].windows == before + 1
 
 
 def test_nothing_is_learned_for_ever_by_none_of_two_strangers_alike() -> None:
