@@ -27,6 +27,9 @@ from policy.statistics import Floats, Ints
 from policy.types import Interval, Window
 from policy.weighing import OFF_ARM, Belief, Weighing
 
+SHAPES_PER_WINDOW = 500
+"""Shapes of steps whose fit may be paid for by each window."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -109,11 +112,16 @@ class Controller:
         state.unpriced.append(window)
         state.num_windows += 1
         is_due = len(state.unpriced) >= self._options.windows_per_cost_fit(state.num_windows)
-        is_awaited = state.is_held and len(state.unpriced) > len(state.learner.cost.steps) // 500
+        is_awaited = state.is_held and len(state.unpriced) > self._patience
         if is_due or was_risked or is_awaited or state.learner.cost.is_news(window.step_costs):
             for each in state.unpriced:
                 state.learner.price(each)
             state.unpriced, state.tables = [], {}
+
+    @property
+    def _patience(self) -> int:
+        """Windows that a fit of step times waits for even where it is needed."""
+        return len(self._state.learner.cost.steps) // SHAPES_PER_WINDOW
 
     def decide(self, mix: Mix, now_s: float) -> Decision:
         """Choose the Settings of a batch.

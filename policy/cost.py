@@ -222,8 +222,7 @@ class CostModel:
         if not len(shapes):
             return None
         within = np.flatnonzero(shapes[:, :2].max(axis=1) <= rows)
-        order = np.lexsort((shapes[within, 0], shapes[within, 1]))
-        largest = within[order[-1:]]
+        largest = within[np.lexsort((shapes[within, 0], shapes[within, 1]))[-1:]]
         sizes = np.array([rows, rows, max(context_tokens, MIN_CONTEXT_TOKENS)])
         share = np.min(sizes / np.maximum(shapes, [1, 1, MIN_CONTEXT_TOKENS]), axis=1)
         is_near = (share >= NEAR) | (len(largest) == 0)
@@ -238,12 +237,14 @@ class CostModel:
         Only of those that are larger than any step measured within so many rows.
         """
         above = self._shapes_and_seconds[0][largest, 0].max(initial=0.0)
-        timed = [
-            WARY * timing.mean_s
-            for shape, timing in self.steps.items()
-            if above < shape[0] == shape[1] <= rows and shape not in self._measured_steps
-        ]
-        return np.array([min(timed)] if timed else [])
+        timed = [mean_s for size, mean_s in self._thin_plain if above < size <= rows]
+        return np.array([WARY * min(timed)] if timed else [])
+
+    @cached_property
+    def _thin_plain(self) -> tuple[tuple[int, float], ...]:
+        """Rows and mean times of the plain steps that were timed too seldom."""
+        thin = self.steps.keys() - self._measured_steps.keys()
+        return tuple((s[0], self.steps[s].mean_s) for s in thin if s[0] == s[1])
 
     @cached_property
     def _shapes_and_seconds(self) -> tuple[Floats, Floats]:
@@ -325,9 +326,8 @@ class CostModel:
         for (method, rows, depth), timing in self.drafts.items():
             timed.setdefault(method, {})[rows, depth] = timing
         for method, cells in timed.items():
-            seen = {cell: timing.mean_s for cell, timing in gathered(cells).items()}
-            if seen:
-                found.setdefault(method, {}).update(seen)
+            for cell, timing in gathered(cells).items():
+                found.setdefault(method, {})[cell] = timing.mean_s
         return found
 
     @cached_property

@@ -12,3 +12,8 @@ class Interval:
     low: float
     mean: float
     high: float
+
+    @classmethod
+    def certain(cls, value: float) -> Interval:
+        """Return what has no uncertainty, or none that is known."""
+        return cls(low=value, mean=value, high=value)

@@ -347,16 +347,12 @@ def _estimate(estimator: Estimator, cells: Sequence[_Cell], total: float) -> Est
     rate = ratio_interval(made, seconds)
     return Estimate(
         estimator=estimator,
-        tokens_per_s=_certain(rate.mean) if is_model else rate,
+        tokens_per_s=Interval.certain(rate.mean) if is_model else rate,
         logged_tokens_per_s=float(logged.sum() / seconds.sum()),
         gain=ratio_interval(made - logged, logged),
         coverage=sum(cell.tokens for cell in covered) / total,
         effective_windows=_effective(covered, windows, is_model),
     )
-
-
-def _certain(value: float) -> Interval:
-    return Interval(low=value, mean=value, high=value)
 
 
 def _effective(covered: Sequence[_Cell], windows: Floats, is_model: bool) -> float:

@@ -27,8 +27,8 @@ GUESS_PASSES = 3.0
 
 LEAST_TRIALS = 1e-9
 
-_Mixed: TypeAlias = tuple[float, Posterior, Posterior]
-"""Chance that a regime's counts speak of it; the belief with them, and without."""
+_Beliefs: TypeAlias = tuple[tuple[float, Posterior], ...]
+"""What to believe of a regime, with chances: its counts, and nothing where these are doubted."""
 
 
 class Outlook:
@@ -66,7 +66,7 @@ class Outlook:
 
     def mean_tokens(self, route: str, kind: Kind) -> Floats:
         """Return the expected tokens of a pass for k = 0 to D; [D + 1]."""
-        tokens = np.stack([_expected(mixed) for mixed in self._beliefs(route, kind)])
+        tokens = np.stack([_expected(held) for held in self._beliefs(route, kind)])
         if len(tokens) == 1:
             return np.asarray(tokens[0])
         return np.asarray(self._regimes.of(route).chances @ self._share(route) @ tokens)
@@ -78,7 +78,7 @@ class Outlook:
         """
         key = (route, kind)
         if key not in self._draws:
-            drawn = [self._sampled(mixed) for mixed in self._beliefs(route, kind)]
+            drawn = [self._sampled(held) for held in self._beliefs(route, kind)]
             self._draws[key] = drawn[0]
             if len(drawn) > 1:
                 shares = self._share(route)[self._started(route)]
@@ -110,17 +110,17 @@ class Outlook:
         fills = [regime.fill(kind, guess) for regime in self._regimes.of(route).regimes]
         return float(self._regimes.of(route).chances @ self._share(route) @ np.array(fills))
 
-    def _sampled(self, mixed: _Mixed) -> Floats:
-        """Draw the tokens of a pass, from what is known in the share of draws that trust it."""
-        trust, known, guessed = mixed
-        drawn = known.sampled_tokens_per_pass(self._generator, self._num_draws)
-        if trust < 1:
-            others = guessed.sampled_tokens_per_pass(self._generator, self._num_draws)
-            is_known = self._generator.random(self._num_draws) < trust
-            drawn = np.where(is_known[:, None], drawn, others)
-        return drawn
+    def _sampled(self, held: _Beliefs) -> Floats:
+        """Draw the tokens of a pass, each belief in its share of the draws."""
+        drawn = [
+            belief.sampled_tokens_per_pass(self._generator, self._num_draws) for _, belief in held
+        ]
+        if len(drawn) == 1:
+            return drawn[0]
+        is_known = self._generator.random(self._num_draws) < held[0][0]
+        return np.where(is_known[:, None], *drawn)
 
-    def _beliefs(self, route: str, kind: Kind) -> list[_Mixed]:
+    def _beliefs(self, route: str, kind: Kind) -> list[_Beliefs]:
         """Return the belief about a method in each regime of a route, for requests as of late.
 
         One belief where no regime knows the method: it is unknown in all of them alike.
@@ -128,15 +128,15 @@ class Outlook:
         check = self._features.get(kind.family if isinstance(kind, AtLoad) else kind)
         shift = check.shift_by_route.get(route, 0.0) if check else 0.0
         return [
-            (trust, _shifted(known, shift), _shifted(guessed, shift))
-            for trust, known, guessed in self._by_regime(route, kind)
+            tuple((share, _shifted(belief, shift)) for share, belief in held)
+            for held in self._by_regime(route, kind)
         ]
 
-    def _by_regime(self, route: str, kind: Kind) -> list[_Mixed]:
+    def _by_regime(self, route: str, kind: Kind) -> list[_Beliefs]:
         pooled = self._acceptance.posterior(route, kind)
         regimes = self._regimes.of(route).regimes
         if not any(regime.knows(kind) for regime in regimes):
-            return [(1.0, pooled, pooled)]
+            return [((1.0, pooled),)]
         offline = self._acceptance.offline(route, kind)
         if isinstance(kind, AtLoad):
             offline = as_yield(offline)
@@ -146,10 +146,9 @@ class Outlook:
         return [_belief(pooled, regime, kind, guess) for regime in regimes]
 
 
-def _expected(mixed: _Mixed) -> Floats:
+def _expected(held: _Beliefs) -> Floats:
     """Return the expected tokens of a pass for k = 0 to D; [D + 1]."""
-    trust, known, guessed = mixed
-    return np.asarray(trust * known.tokens_per_pass() + (1 - trust) * guessed.tokens_per_pass())
+    return np.asarray(sum(share * belief.tokens_per_pass() for share, belief in held))
 
 
 def _shifted(belief: Posterior, shift: float) -> Posterior:
@@ -162,10 +161,12 @@ def _shifted(belief: Posterior, shift: float) -> Posterior:
     return replace(belief, alpha=alpha, beta=beta)
 
 
-def _belief(pooled: Posterior, regime: Regime, kind: Kind, guess: Floats) -> _Mixed:
-    known, guessed = (np.maximum(one, LEAST_TRIALS) for one in (guess + regime.held(kind), guess))
-    return (
-        regime.trust(kind),
-        replace(pooled, alpha=known[0], beta=known[1]),
-        replace(pooled, alpha=guessed[0], beta=guessed[1]),
-    )
+def _belief(pooled: Posterior, regime: Regime, kind: Kind, guess: Floats) -> _Beliefs:
+    known = _counted(pooled, guess + regime.held(kind))
+    trust = regime.trust(kind)
+    return ((trust, known), (1 - trust, _counted(pooled, guess))) if trust < 1 else ((1.0, known),)
+
+
+def _counted(pooled: Posterior, counts: Floats) -> Posterior:
+    alpha, beta = np.maximum(counts, LEAST_TRIALS)
+    return replace(pooled, alpha=alpha, beta=beta)

@@ -144,7 +144,7 @@ def _predicted(said: Recommendation, change: LoadChange) -> Interval | None:
     mean = said.predicted_goodput.get(change.load.label)
     if change.goodput is not None or mean is None:
         return change.goodput
-    return Interval(low=mean, mean=mean, high=mean)
+    return Interval.certain(mean)
 
 
 def _loads_of(route: str, ran: Iterable[Ran]) -> Iterator[LoadLevel]:
@@ -198,7 +198,7 @@ def _newest(route: str, load: LoadLevel, ran: Iterable[Ran]) -> _Stretch | None:
 
 def _said_at(route: str, load: LoadLevel, plan: Plan) -> Hashable:
     """Return what of a plan acts on the steps of a load level; the route's part in lone ones."""
-    if _is_lone(load):
+    if load.is_lone:
         return plan.setting_for(route, load)
     entries = {
         (entry.route, entry.setting)
@@ -208,13 +208,9 @@ def _said_at(route: str, load: LoadLevel, plan: Plan) -> Hashable:
     return plan.default, frozenset(entries)
 
 
-def _is_lone(load: LoadLevel) -> bool:
-    return load.high == 1
-
-
 def _sum_of(route: str, load: LoadLevel, window: Window) -> DecodeSum | None:
     """Return what counts of a window: all steps of a level, or the route's own in lone ones."""
-    wanted = (load, route if _is_lone(load) else None)
+    wanted = (load, route if load.is_lone else None)
     for one in window.decode_sums:
         if (one.load, one.route) == wanted and one.busy_s > 0:
             return one
@@ -263,7 +259,7 @@ def _over(new: _Stretch | None, base: Interval | None) -> float | None:
 
 def _others(route: str, load: LoadLevel, old: _Stretch, new: _Stretch) -> tuple[str, ...]:
     """Return the other routes of shared steps whose Setting changed as well."""
-    if _is_lone(load):
+    if load.is_lone:
         return ()
     seen = {*old.counted.row_shares, *new.counted.row_shares} - {route}
     return tuple(

@@ -48,6 +48,9 @@ OFTEN = 0.1
 PATIENCE = 5
 """Windows in a row that may belong to none: where strangers are alike, none of them ever leads."""
 
+STRANGE = 0.9
+"""Chance from which some regime of another route is in force, whichever of them it is."""
+
 SURE = 0.6
 """Chance from which a window's counts belong to a regime."""
 
@@ -290,7 +293,7 @@ def _update(
     joint = (1 - new) * state.chances[:, None] * state.transitions() * fits[:size]
     strange = np.append(suspected, half) * fits[size:]
     total = float(joint.sum() + strange.sum())
-    if strange.max() > total / 2 or strange.sum() > 0.9 * total:
+    if strange.max() > total / 2 or strange.sum() > STRANGE * total:
         _adopt(state, [*elsewhere, Regime()][int(np.argmax(strange))].copied(scaled))
         return True
     kept = float(np.trace(joint) / joint.sum())

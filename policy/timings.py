@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeVar, cast
 
 import numpy as np
@@ -85,20 +86,14 @@ def gathered(timings: Mapping[Sizes, Timing]) -> dict[Sizes, Timing]:
         counts = np.array([timing.count for timing in group.values()])
         if counts.sum() >= MIN_STEPS:
             mean = np.rint(np.average(list(group), axis=0, weights=counts)).astype(int).tolist()
-            found.setdefault(cast("Sizes", tuple(mean)), _sum(group.values()))
+            total = reduce(Timing.plus, group.values(), NOTHING)
+            found.setdefault(cast("Sizes", tuple(mean)), total)
     return found
 
 
 def _group_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     sizes = np.rint(GROUPS_AN_OCTAVE * np.log2(np.maximum(shape, 1))).astype(int).tolist()
     return (int(shape[0] == shape[1]), *sizes)
-
-
-def _sum(timings: Iterable[Timing]) -> Timing:
-    total = NOTHING
-    for timing in timings:
-        total = total.plus(timing)
-    return total
 
 
 def capped(timings: Mapping[K, Timing]) -> dict[K, Timing]:

@@ -75,6 +75,11 @@ class LoadLevel:
         """Such as ``1`` or ``5-8``."""
         return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
 
+    @property
+    def is_lone(self) -> bool:
+        """True where a step holds one sequence at most, so that routes share nothing."""
+        return self.high == 1
+
 
 LOAD_LEVELS = tuple(
     LoadLevel(low=low, high=high)

@@ -103,8 +103,7 @@ def test_an_operator_approves_in_the_browser_and_the_engine_runs_the_plan(
 ) -> None:
     assert running.live_plan().setting_for(ROUTE, LOAD_LEVELS[0]) == OFF
 
-    browser.get(running.link)
-    wait(browser, lambda: browser.current_url == f"{running.console_url}/")
+    sign_in(running, browser)
     assert "token=" not in browser.page_source
     wait(browser, lambda: "0 lost" in browser.find_element(By.CSS_SELECTOR, ".engine.ok").text)
     assert ENGINE in browser.find_element(By.CSS_SELECTOR, ".engine").text
@@ -138,8 +137,7 @@ def test_an_operator_approves_in_the_browser_and_the_engine_runs_the_plan(
 def test_long_reasons_are_read_without_scrolling_sideways(
     running: Running, browser: webdriver.Chrome
 ) -> None:
-    browser.get(running.link)
-    wait(browser, lambda: browser.current_url == f"{running.console_url}/")
+    sign_in(running, browser)
     browser.get(f"{running.console_url}/recommendations/{running.number}")
 
     reason = browser.find_element(By.CSS_SELECTOR, "tr.why")
@@ -155,8 +153,7 @@ def test_long_reasons_are_read_without_scrolling_sideways(
 def test_charts_are_drawn_and_the_theme_can_be_switched(
     running: Running, browser: webdriver.Chrome
 ) -> None:
-    browser.get(running.link)
-    wait(browser, lambda: browser.current_url == f"{running.console_url}/")
+    sign_in(running, browser)
     browser.get(f"{running.console_url}/recommendations/{running.number}")
     wait(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, ".plot canvas")) > 0)
 
@@ -169,6 +166,11 @@ def test_charts_are_drawn_and_the_theme_can_be_switched(
     browser.refresh()
     assert ground() != before
     assert console_complaints(browser) == []
+
+
+def sign_in(running: Running, browser: webdriver.Chrome) -> None:
+    browser.get(running.link)
+    wait(browser, lambda: browser.current_url == f"{running.console_url}/")
 
 
 def shown_state(browser: webdriver.Chrome) -> str:

@@ -8,13 +8,14 @@ import pytest
 from collectors.records import LOAD_LEVELS
 from policy.adaptive import AtLoad
 from policy.regime import COPIED_PASSES, COPIED_TRUST, STALE_TRUST, Regime
+from policy.statistics import Floats
 from policy.tally import Tally, family_of
 from tests.policy.worlds import draft, lookup
 
 DRAFT, LOOKUP = family_of(draft(1)), family_of(lookup(1))
 
 
-def counts(accepts: float, rejects: float) -> np.ndarray:  # type: ignore[type-arg]
+def counts(accepts: float, rejects: float) -> Floats:
     table = np.zeros((2, 16))
     table[:, 0] = accepts, rejects
     return table

@@ -45,7 +45,8 @@ def recommend(
         with site.store.reading() as session:
             found = recommendations.listed(session, engine=site.engine, route=route)
             open_ones = [one for one in found if one.state.value in OPEN]
-            brought = {entry.id: realised(session, entry) for entry in open_ones}
+            is_asked = route is not None or json_path is not None
+            brought = {one.id: realised(session, one) for one in open_ones if is_asked}
     if silence:
         output.console.print(f"Nothing new: {silence}", markup=False, highlight=False)
     _print(output, open_ones, with_reasons=route is not None)
@@ -55,7 +56,7 @@ def recommend(
         {
             "silence_reason": silence,
             "recommendations": [
-                recommendation_figures(entry, brought[entry.id]) for entry in open_ones
+                recommendation_figures(entry, brought.get(entry.id)) for entry in open_ones
             ],
         }
     )

@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 
 from collectors.records import (
     CALIBRATION_ROUTE,
-    LOAD_LEVELS,
     FinishReason,
     LatencyHistogram,
     LoadLevel,
@@ -39,9 +38,6 @@ from tuner.store.schema import RequestTraceRow, StepDraftRow, StepGroupRow, Step
 
 _Key: TypeAlias = tuple[str, str, str, bool, bool]
 """Route, Setting, load level, shadow, greedy."""
-
-LONE = LOAD_LEVELS[0].label
-"""The level whose steps hold one row at most."""
 
 _STEP_SECONDS = StepRow.draft_s + StepRow.verify_s + StepRow.sample_s + StepRow.other_s
 _FINISHED = (FinishReason.STOP, FinishReason.LENGTH)
@@ -219,7 +215,7 @@ def decode_sums(session: Session, span: Span) -> tuple[DecodeSum, ...]:
     )
     by_load = session.execute(
         select(StepRow.load, func.count(), func.sum(_STEP_SECONDS))
-        .where(only_decoded, StepRow.load != LONE)
+        .where(only_decoded)
         .group_by(StepRow.load)
     )
     is_of_step = and_(StepRow.cursor == StepGroupRow.cursor, StepRow.seq == StepGroupRow.seq)
@@ -233,9 +229,10 @@ def decode_sums(session: Session, span: Span) -> tuple[DecodeSum, ...]:
     tokens: Counter[str] = Counter()
     for load, _, _, made, _ in by_route:
         tokens[load] += int(made)
-    lone = [_decode_sum(*one) for one in by_route if one[0] == LONE]
+    own = [_decode_sum(*one) for one in by_route]
     shared = [_decode_sum(load, None, n, tokens[load], busy_s) for load, n, busy_s in by_load]
-    return tuple(sorted([*lone, *shared], key=lambda one: (one.load, one.route or "")))
+    found = [one for one in (*own, *shared) if one.load.is_lone == (one.route is not None)]
+    return tuple(sorted(found, key=lambda one: (one.load, one.route or "")))
 
 
 def _decode_sum(load: str, route: str | None, steps: int, tokens: int, busy_s: float) -> DecodeSum:

@@ -253,7 +253,7 @@ def _window(rng: random.Random, start_s: float, end_s: float) -> Window:
                 busy_s=25 * (0.03 + 0.003 * load.low),
             )
             for load in LOADS
-            for route in (("chat", "code_edit") if load.high == 1 else (None,))
+            for route in (("chat", "code_edit") if load.is_lone else (None,))
         ),
     )
 
