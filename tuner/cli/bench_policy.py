@@ -29,7 +29,7 @@ PartOption: TypeAlias = Annotated[
 ]
 SeedsOption: TypeAlias = Annotated[int, typer.Option(help="Worlds, drawn from the seeds 0, 1, ...")]
 ProfileOption: TypeAlias = Annotated[str, typer.Option(help="gpu, cpu, moe or bs-cliff.")]
-WorkloadsOption: TypeAlias = Annotated[str, typer.Option(help="Some of W1 to W6, joined by +.")]
+WorkloadsOption: TypeAlias = Annotated[str, typer.Option(help="Some of W1 to W7, joined by +.")]
 WindowsOption: TypeAlias = Annotated[int, typer.Option(help="Windows of a world, 1 s each.")]
 OffTaxOption: TypeAlias = Annotated[
     float, typer.Option(help="Tax of speculation switched off: 0.03.")
