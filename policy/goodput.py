@@ -27,8 +27,12 @@ _BROKEN = 1e-6
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
+class _Remembering:
+    """Room, beside the slots of a record, for what is computed from it once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch(_Remembering):
     """Everything the planner needs, as arrays. What follows from them is computed once.
 
     Attributes:

@@ -17,7 +17,6 @@ from policy.goodput import (
     Batch,
     draft_seconds,
     limited,
-    picked,
     places,
     scores_of,
     step_seconds,
@@ -184,8 +183,8 @@ def _capped(batch: Batch, scene: Ints, choice: Ints, score: Floats) -> Ints:
     caps, num_routes = _caps(batch), choice.shape[1]
     again = np.repeat(scene, len(caps))
     tries = caps.take(choice, axis=1).swapaxes(0, 1)
-    legal = picked(batch.allowed, again, tries.reshape(-1, num_routes)).reshape(tries.shape)
-    tries = np.where(legal, tries, choice[:, None])
+    at = places(batch, again, tries.reshape(-1, num_routes)).reshape(tries.shape)
+    tries = np.where(batch.allowed.ravel().take(at), tries, choice[:, None])
     flat = scores_of(batch, again, tries.reshape(-1, num_routes))
     gained = flat.reshape(len(scene), len(caps))
     best, row = np.argmax(gained, axis=1), np.arange(len(scene))
