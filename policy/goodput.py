@@ -30,6 +30,8 @@ _ROUNDING = 1e-9
 class _Remembering:
     """Room, beside the slots of a record, for what is computed from it once."""
 
+    __slots__ = ("__dict__",)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch(_Remembering):
