@@ -106,10 +106,10 @@ def test_each_of_ours_is_judged_against_the_others_and_not_against_each_other() 
 
 
 def test_means_leave_out_worlds_in_which_nothing_keeps_a_limit() -> None:
-    row = table_of([match(seed, 0.9, 0.9) for seed in (1, 3)]).rows[0]
+    row = table_of([match(seed, 0.9, 0.9) for seed in (1, 3)]).autopilot.row
     assert row.limited_share == pytest.approx(0.9)
     assert row.tpot_p99_s == pytest.approx(np.full(4, 0.02))
-    assert table_of([match(3, 0.9, 0.9)]).rows[0].limited_share is None
+    assert table_of([match(3, 0.9, 0.9)]).autopilot.row.limited_share is None
 
 
 def test_tokens_count_within_limits_only_where_their_route_keeps_its_own() -> None:
