@@ -19,6 +19,7 @@ from collectors.records import FinishReason
 from tuner.engine.errors import (
     EngineError,
     EngineUnavailable,
+    InvalidRequest,
     RequestCancelled,
     RequestFailed,
 )
@@ -48,8 +49,8 @@ class SteppingCore(Protocol):
     def kv_used_ratio(self) -> float:
         """Share of the KV slots' positions in use, 0 to 1."""
 
-    def submit(self, request: EngineRequest) -> None:
-        """Queue a request, or refuse it with an `EngineError`."""
+    def submit(self, *requests: EngineRequest) -> None:
+        """Queue the rows of one request, or refuse them all with an `EngineError`."""
 
     def cancel(self, request_id: str) -> bool:
         """Drop a request; no delta of it comes any more."""
@@ -94,6 +95,7 @@ class DeltaStream:
 
         Raises:
             RequestFailed: the core gave up on this request.
+            InvalidRequest: what the request asked for left no token to draw.
             RequestCancelled: somebody cancelled it.
             EngineUnavailable: the engine stopped or had a fatal fault.
         """
@@ -105,7 +107,7 @@ class DeltaStream:
             raise item
         self._is_finished = item.finish_reason is not None
         if item.finish_reason is FinishReason.ERROR:
-            raise RequestFailed(item.error)
+            raise InvalidRequest(item.error) if item.is_refused else RequestFailed(item.error)
         return item
 
     def cancel(self) -> None:
@@ -160,21 +162,27 @@ class EngineLoop:
             self._thread.join()
 
     async def stream(self, request: EngineRequest) -> DeltaStream:
-        """Hand a request to the core and return its deltas.
+        """Hand a request of one row to the core and return its deltas; see `streams`."""
+        (stream,) = await self.streams([request])
+        return stream
+
+    async def streams(self, requests: Sequence[EngineRequest]) -> list[DeltaStream]:
+        """Hand the rows of one request to the core, all or none, and return their deltas.
 
         Raises:
             EngineError: the core refused the request.
             EngineUnavailable: the engine is stopping or had a fatal fault.
         """
-        stream = DeltaStream(request.request_id, self)
+        streams = [DeltaStream(request.request_id, self) for request in requests]
         accepted: Future[None] = Future()
-        self._enqueue(lambda: self._submit(request, stream, accepted))
+        self._enqueue(lambda: self._submit(requests, streams, accepted))
         try:
             await asyncio.wrap_future(accepted)
         except asyncio.CancelledError:
-            self.cancel(request.request_id)
+            for stream in streams:
+                stream.cancel()
             raise
-        return stream
+        return streams
 
     def cancel(self, request_id: str) -> None:
         """Drop a request between two steps; its slot is free at once. Any thread may call it."""
@@ -213,17 +221,22 @@ class EngineLoop:
         while self._commands:
             self._commands.popleft()()
 
-    def _submit(self, request: EngineRequest, stream: DeltaStream, accepted: Future[None]) -> None:
+    def _submit(
+        self,
+        requests: Sequence[EngineRequest],
+        streams: Sequence[DeltaStream],
+        accepted: Future[None],
+    ) -> None:
         if not accepted.set_running_or_notify_cancel():
             return
         try:
             if self._end is not None:
                 raise EngineUnavailable(self._end)
-            self._core.submit(request)
+            self._core.submit(*requests)
         except Exception as error:  # noqa: BLE001, the edge of one request: its caller gets it
             accepted.set_exception(error)
             return
-        self._streams[request.request_id] = stream
+        self._streams.update((stream.request_id, stream) for stream in streams)
         accepted.set_result(None)
 
     def _cancel(self, request_id: str) -> None:
