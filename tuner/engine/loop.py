@@ -129,12 +129,18 @@ class EngineLoop:
         self._wake = threading.Condition()
         self._streams: dict[str, DeltaStream] = {}
         self._end: str | None = None
+        self._closing: str | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
     def fault(self) -> str | None:
         """Why no request can be served any more, in one line; None while all is well."""
         return self._end
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no new request is taken, in one line; None while they are."""
+        return self._end or self._closing
 
     @property
     def load(self) -> EngineLoad:
@@ -152,6 +158,10 @@ class EngineLoop:
     def start(self) -> None:
         """Start the engine thread."""
         self._thread.start()
+
+    def close(self) -> None:
+        """Take no new request from now on; those that run or wait go on."""
+        self._closing = "the engine is shutting down and takes no new request; send it elsewhere"
 
     def stop(self, reason: str = "the engine is shutting down") -> None:
         """End after the step in progress; every open request fails with the reason."""
@@ -173,6 +183,8 @@ class EngineLoop:
             EngineError: the core refused the request.
             EngineUnavailable: the engine is stopping or had a fatal fault.
         """
+        if self._closing is not None:
+            raise EngineUnavailable(self._closing)
         streams = [DeltaStream(request.request_id, self) for request in requests]
         accepted: Future[None] = Future()
         self._enqueue(lambda: self._submit(requests, streams, accepted))

@@ -14,7 +14,14 @@ from tuner.engine.server.candidates import RowRequests
 from tuner.engine.server.chat import ChatShape
 from tuner.engine.server.completions import CompletionShape, Echo
 from tuner.engine.server.errors import error_body, install_error_handlers
-from tuner.engine.server.gate import HEALTH_PATH, KeyCheck, RequestIds
+from tuner.engine.server.gate import (
+    HEALTH_PATH,
+    LOOPBACK_NAMES,
+    HeadAsGet,
+    HostGuard,
+    KeyCheck,
+    RequestIds,
+)
 from tuner.engine.server.intake import chat_rows, completion_rows, parsed_body
 from tuner.engine.server.parts import ENGINE_NAME, EngineParts
 from tuner.engine.server.schemas import ChatBody, CompletionBody
@@ -32,8 +39,10 @@ def create_app(parts: EngineParts) -> ASGIApp:
     app.include_router(_model_router(parts))
     app.include_router(_generation_router(parts))
     app.include_router(spec_router(parts))
-    guarded: ASGIApp = app if parts.api_key is None else KeyCheck(app, parts.api_key)
-    return RequestIds(guarded)
+    answering = HeadAsGet(app)
+    if parts.api_key is None:
+        return RequestIds(HostGuard(answering, (*LOOPBACK_NAMES, *parts.allowed_hosts)))
+    return RequestIds(KeyCheck(answering, parts.api_key))
 
 
 def _status_router(parts: EngineParts) -> APIRouter:
@@ -41,8 +50,8 @@ def _status_router(parts: EngineParts) -> APIRouter:
 
     @router.get(HEALTH_PATH)
     async def health() -> Response:
-        if parts.loop.fault is not None:
-            return JSONResponse(error_body(EngineUnavailable(parts.loop.fault)), status_code=503)
+        if parts.loop.refusal is not None:
+            return JSONResponse(error_body(EngineUnavailable(parts.loop.refusal)), status_code=503)
         load = parts.loop.load
         state = {"running": load.running, "waiting": load.waiting}
         return JSONResponse({"status": "ok", "boot_id": parts.boot_id, **state})
