@@ -12,6 +12,7 @@ from policy.divergence import MIN_PAIRS
 from policy.gate import MIN_CLUSTERS
 from tests.fixtures.facts import DRAFT_3
 from tests.fixtures.said import said
+from tuner.api.gates import SiteGatekeeper
 from tuner.errors import NotEvaluated, NothingToDo
 from tuner.store import evaluations, gate_runs, recommendations, replays, route_proofs
 from tuner.store.evaluations import Evaluation
@@ -26,7 +27,7 @@ from tuner.workflows.evaluate import (
     require_evaluations,
     unmeasured_note,
 )
-from tuner.workflows.gate import ask_gate, evaluate_pending, run_asked
+from tuner.workflows.gate import SILENT, ask_gate, evaluate_pending, run_asked
 from tuner.workflows.replay import ReplayOptions, pin, replay
 from tuner.workflows.site import Site
 
@@ -233,3 +234,44 @@ def test_a_replay_ends_with_its_budget(quick: Site, ask: Ask):
     with quick.store.reading() as session:
         stored = replays.one(session, report.id)
     assert (stored.summary.pairs, stored.summary.planned_pairs) == (1, 4)
+
+
+def test_the_page_shows_the_evidence_of_its_route_and_how_far_an_evaluation_is(quick: Site):
+    stored = proposing(quick, "chat")
+    keeper = SiteGatekeeper(site=quick)
+    (line,) = keeper.lines(stored)
+    assert (line.is_open, line.is_running, line.at) == (False, False, None)
+    assert "has no evaluation" in (line.reason or "")
+
+    assert keeper.run(stored, who="Ada") == 1
+    assert keeper.run(stored, who="Bo") == 0
+    (line,) = keeper.lines(stored)
+    assert (line.is_running, line.progress) == (True, "asked for by Ada, about to begin")
+
+    with quick.store.writing() as session:
+        (run,) = gate_runs.asked(session, quick.engine)
+        gate_runs.begin(session, run.id, quick.now())
+        gate_runs.note_progress(session, run.id, phase="speed", done=12, total=20, at=quick.now())
+    (line,) = keeper.lines(stored)
+    assert line.progress == "12 of 20 pairs"
+
+    with quick.store.writing() as session:
+        gate_runs.finish(session, run.id, at=quick.now(), error="the engine is gone")
+    (line,) = keeper.lines(stored)
+    assert (line.is_running, line.progress) == (False, "the last one failed: the engine is gone")
+
+    passed(quick, "chat", is_passing=True)
+    (line,) = keeper.lines(stored)
+    assert (line.is_open, line.reason, line.progress) == (True, None, "")
+
+
+def test_an_evaluation_whose_service_is_gone_is_closed(quick: Site):
+    ask_gate(quick, DRAFT_3, "chat", who="Ada")
+    with quick.store.writing() as session:
+        (run,) = gate_runs.asked(session, quick.engine)
+        assert gate_runs.begin(session, run.id, quick.now())
+        assert not gate_runs.begin(session, run.id, quick.now())
+        assert gate_runs.fail_silent(session, quick.now() - SILENT, quick.now()) == 0
+        assert gate_runs.fail_silent(session, quick.now() + SILENT, quick.now()) == 1
+
+    assert ask_gate(quick, DRAFT_3, "chat", who="Bo")

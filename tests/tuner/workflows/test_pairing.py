@@ -7,7 +7,7 @@ import pytest
 
 from tests.fixtures.facts import DRAFT_3
 from tuner.store.replays import ArmRun, ReplayPair
-from tuner.workflows.pairing import speedup_of, speeds_of_pairs, summary_of
+from tuner.workflows.pairing import speeds_of_pairs, speedup_of, summary_of
 
 
 def pair(base_s: float, other_s: float, void_reason: str | None = None) -> ReplayPair:
