@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from collectors.records import LoadLevel
+from dashboards.views.gate import GateLine
 from policy.realised import Realised
 from policy.types import Advice, Interval, Recommendation
 
@@ -63,6 +64,7 @@ class RecommendationView:
         transitions: oldest first.
         actions: actions its state allows, as names of :class:`dashboards.console.Act`.
         realised: what it brought; None where its plan never came into force.
+        gate: the evidence on each proposed Setting, from this route.
     """
 
     line: RecommendationLine
@@ -70,3 +72,4 @@ class RecommendationView:
     transitions: tuple[TransitionLine, ...]
     actions: tuple[str, ...]
     realised: Realised | None
+    gate: tuple[GateLine, ...] = ()

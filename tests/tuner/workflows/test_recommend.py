@@ -27,7 +27,7 @@ from tuner.errors import EngineUnreachable
 from tuner.store import drift, facts, jobs, plans, recommendations
 from tuner.store.plans import Outcome, PlanChange
 from tuner.store.recommendations import State
-from tuner.workflows.evaluate import evaluate_pending
+from tuner.workflows.gate import evaluate_pending
 from tuner.workflows.ingest import ingest
 from tuner.workflows.recommend import edits_of, recommend
 from tuner.workflows.retain import retain
