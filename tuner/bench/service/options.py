@@ -52,8 +52,8 @@ class ServiceBenchOptions:
     block_s: float = 7.0
     settle_s: float = 2.0
     learn_minutes: float = 3.0
-    gate_minutes: float = 1.5
-    steady_minutes: float = 1.0
+    gate_minutes: float = 2.5
+    steady_minutes: float = 0.5
     arms: tuple[str, ...] = ARMS
     fixed: tuple[Setting, ...] = ()
     adaptive: Setting = OFF
