@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collectors.records import OFF, LoadLevel, Plan, PlanEntry, Setting, load_level_of
-from policy.interval import Interval
 from policy.simulate.engine import Engine, Turn
 from policy.simulate.peers.base import for_each
 from policy.simulate.reviewed import Approved
 from policy.simulate.worlds import ROUTES
 from policy.statistics import Floats
-from policy.types import LoadChange
 
 AHEAD_WINDOWS = 30
 """Windows after the change that count: `recommend` looks as far ahead."""
@@ -57,7 +55,7 @@ def promises_of(engine: Engine, approved: Sequence[Approved]) -> Promises:
             goodputs_held += said.low <= got <= said.high
         off = float(_rates(engine, turns, _with(one, OFF))[place])
         if one.change.proposed != OFF and off:
-            said = _over_off(one.change)
+            said = one.change.over_off
             judged += 1
             held += said.low <= float(changed[place]) / off <= said.high
     return Promises(
@@ -66,11 +64,6 @@ def promises_of(engine: Engine, approved: Sequence[Approved]) -> Promises:
         over_off_held=held,
         over_off_judged=judged,
     )
-
-
-def _over_off(change: LoadChange) -> Interval:
-    """Return the interval that a change gives for its speed over off."""
-    return change.speedup
 
 
 def _turns(engine: Engine, first: int, load: LoadLevel) -> list[Turn]:
