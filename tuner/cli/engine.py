@@ -113,6 +113,15 @@ JournalCapacityOption: TypeAlias = Annotated[
     int, typer.Option(min=1, help="Journal records held.", rich_help_panel=_LIMITS)
 ]
 
+ReferenceOption: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Drafting steps from one plain step, timed for comparison, to the next; 0 for none.",
+        rich_help_panel=_LIMITS,
+    ),
+]
+
 
 def engine(
     model: ModelOption = "bundled",
@@ -136,6 +145,7 @@ def engine(
     prefill_tokens: PrefillTokensOption = 256,
     threads: ThreadsOption = 0,
     journal_capacity: JournalCapacityOption = 100_000,
+    reference_interval: ReferenceOption = 64,
 ) -> None:
     """Serve a model with speculative decoding through OpenAI's API on port 8401.
 
@@ -171,6 +181,7 @@ def engine(
         threads=threads,
         routes=tuple(route) if route else None,
         journal_capacity=journal_capacity,
+        reference_interval=reference_interval,
     )
     settings = EngineProcessSettings(engine=loaded, host=host, port=port, api_key=api_key or None)
     run_engine(settings, on_ready=_say_ready)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from policy.types import Window
 from tuner.settings import Settings
-from tuner.store import counterfactuals, counts, facts, observations
+from tuner.store import counterfactuals, counts, facts, observations, pairings
 from tuner.store.counts import Span
 from tuner.workflows.site import Site
 
@@ -38,6 +38,7 @@ def window_of(session: Session, engine: str, start_s: float, end_s: float) -> Wi
         draft_costs=counts.draft_costs(session, span),
         mixes=counts.mixes(session, span),
         decode_sums=counts.decode_sums(session, span),
+        pairings=pairings.step_pairings(session, span),
     )
 
 
