@@ -30,7 +30,7 @@ DECLARED = {
     "spectuner_acceptance_ratio": "accepted over drafted tokens, last five minutes",
     "spectuner_pass_tokens": "tokens per target pass, last five minutes",
     "spectuner_drift_alarms": "drift alarms that last and that nobody acknowledged, by kind",
-    "spectuner_recommended_gain_ratio": "predicted gain of the newest recommendation",
+    "spectuner_recommended_gain_ratio": "predicted gain of the engine's total, newest advice",
 }
 """Every metric of the service and what it says. PromQL worth having:
 

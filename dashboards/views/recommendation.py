@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from collectors.records import LoadLevel
+from dashboards.views.gate import GateLine
 from policy.realised import Realised
 from policy.types import Advice, Interval, Recommendation
 
@@ -23,7 +24,8 @@ class RecommendationLine:
         changed_at: when its state last changed.
         changed_by: who changed it last.
         num_changes: load levels at which it changes the Setting.
-        best_gain: the largest predicted gain among them; None where nothing changes.
+        best_gain: the largest predicted gain of the engine's total among them; None where nothing
+            changes.
         best_load: the load level of that gain.
         headline: first reason of the policy.
     """
@@ -62,6 +64,7 @@ class RecommendationView:
         transitions: oldest first.
         actions: actions its state allows, as names of :class:`dashboards.console.Act`.
         realised: what it brought; None where its plan never came into force.
+        gate: the evidence on each proposed Setting, from this route.
     """
 
     line: RecommendationLine
@@ -69,3 +72,4 @@ class RecommendationView:
     transitions: tuple[TransitionLine, ...]
     actions: tuple[str, ...]
     realised: Realised | None
+    gate: tuple[GateLine, ...] = ()

@@ -124,7 +124,7 @@ def test_the_same_proposal_said_again_refreshes_the_pending_row(store: Store):
     assert again is not None
     assert again.id == first.id
     assert (again.created_at, again.refreshed_at) == (NOW, LATER)
-    assert again.said.changes[0].gain.mean == 0.5
+    assert again.said.changes[0].engine_total.mean == 1.5
 
 
 def test_another_proposal_supersedes_the_pending_one_of_its_route_only(store: Store):

@@ -21,7 +21,7 @@ def line_of(stored: StoredRecommendation, history: Sequence[Transition]) -> Reco
     """Return what a list shows of a recommendation."""
     said = stored.said
     changed = changes_of(said)
-    best = max(changed, key=lambda change: change.gain.mean, default=None)
+    best = max(changed, key=lambda change: change.engine_total.mean, default=None)
     last = history[-1] if history else None
     return RecommendationLine(
         id=stored.id,
@@ -32,7 +32,7 @@ def line_of(stored: StoredRecommendation, history: Sequence[Transition]) -> Reco
         changed_at=last.at if last else stored.created_at,
         changed_by=last.who if last else "",
         num_changes=len(changed),
-        best_gain=best.gain if best else None,
+        best_gain=best.engine_total.minus_one if best else None,
         best_load=best.load if best else None,
         headline=said.reasons[0] if said.reasons else "",
     )

@@ -138,6 +138,11 @@ def _decision_router(console: Console, doorkeeper: TokenDoorkeeper) -> APIRouter
         """Return ``RecommendationView``: what was said, transitions, actions, what it brought."""
         return _answer(console.recommendation(number))
 
+    @router.post("/{number}/gate")
+    def gate_run(number: Number, actor: Actor = Depends(operator)) -> JSONResponse:
+        """Evaluate each proposed Setting on the route; return ``RecommendationView``, ``gate``."""
+        return _answer(console.run_gate(number, actor))
+
     @router.post("/{number}/{act}")
     def decided(
         number: Number,

@@ -27,7 +27,7 @@ from tuner.errors import EngineUnreachable
 from tuner.store import drift, facts, jobs, plans, recommendations
 from tuner.store.plans import Outcome, PlanChange
 from tuner.store.recommendations import State
-from tuner.workflows.evaluate import evaluate_pending
+from tuner.workflows.gate import evaluate_pending
 from tuner.workflows.ingest import ingest
 from tuner.workflows.recommend import edits_of, recommend
 from tuner.workflows.retain import retain
@@ -76,7 +76,7 @@ def test_what_pays_is_recommended_and_can_be_approved(world: Site):
     (stored,) = done.stored
     assert stored.said.advice is Advice.CHANGE
     assert stored.said.changes[0].proposed == DRAFT_3
-    assert stored.said.changes[0].gain.mean > 1.0
+    assert stored.said.changes[0].engine_total.mean > 2.0
     assert "1 routes looked at, 1 recommendations open" in str(done)
     with world.store.reading() as session:
         assert recommendations.one(session, stored.id) == stored

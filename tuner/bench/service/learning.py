@@ -18,7 +18,7 @@ from tuner.errors import Interrupted, TunerError
 from tuner.store import recommendations
 from tuner.store.recommendations import State, StoredRecommendation
 from tuner.workflows import review
-from tuner.workflows.evaluate import evaluate, missing_reason, proposed_settings
+from tuner.workflows.evaluate import evaluate, missing_reason, proposed_loads, proposed_settings
 from tuner.workflows.ingest import ingest
 from tuner.workflows.recommend import recommend
 from tuner.workflows.site import Site
@@ -105,19 +105,25 @@ def _evaluate(
     until_s: float,
     say: Callable[[str], None],
 ) -> None:
-    """Evaluate the Settings proposed, those of most recommendations first, while there is time."""
-    wanted = [setting for stored in waiting for setting in proposed_settings(stored)]
-    for setting in sorted(set(wanted), key=lambda one: (-wanted.count(one), one.label)):
-        left_s = until_s - time.monotonic()
-        if left_s <= 0:
-            say(f"Gate: no time left for {setting.label}")
-        elif missing_reason(site, setting) is not None:
-            say(f"Gate: {setting.label} {_verdict(site, setting, left_s)}")
+    """Evaluate the Settings proposed on their routes, largest gain first, while there is time."""
+    for stored in sorted(waiting, key=lambda one: -_largest_total(one)):
+        for setting in proposed_settings(stored):
+            left_s, name = until_s - time.monotonic(), f"{setting.label} on {stored.route}"
+            if left_s <= 0:
+                say(f"Gate: no time left for {name}")
+                continue
+            loads = proposed_loads(stored, setting)
+            if missing_reason(site, setting, stored.route, loads) is not None:
+                say(f"Gate: {name} {_verdict(site, setting, stored.route, left_s)}")
 
 
-def _verdict(site: Site, setting: Setting, seconds: float) -> str:
+def _largest_total(stored: StoredRecommendation) -> float:
+    return max((change.engine_total.mean for change in stored.said.changes), default=1.0)
+
+
+def _verdict(site: Site, setting: Setting, route: str, seconds: float) -> str:
     try:
-        found = evaluate(limited(site, seconds), setting)
+        found = evaluate(limited(site, seconds), setting, route)
     except Interrupted:
         return f"was not evaluated within {seconds:.0f} s"
     except (TunerError, CollectorError) as error:

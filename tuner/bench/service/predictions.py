@@ -151,7 +151,7 @@ def median_error(outcomes: Sequence[Outcome]) -> float | None:
 def num_impossible(listed: Iterable[StoredRecommendation]) -> int:
     """Count predictions, approved or not, that lie above what tokens per pass allow."""
     return sum(
-        _over_off(change).mean > _POSSIBLE * change.tokens_per_pass.mean
+        change.over_off.mean > _POSSIBLE * change.tokens_per_pass.mean
         for stored in listed
         for change in stored.said.changes
         if change.proposed != OFF
@@ -164,12 +164,8 @@ def _promise(route: str, change: LoadChange) -> Promise:
         load=change.load,
         setting=change.proposed,
         tokens_per_pass=change.tokens_per_pass.mean,
-        predicted=_over_off(change),
+        predicted=change.over_off,
     )
-
-
-def _over_off(change: LoadChange) -> Interval:
-    return change.speedup
 
 
 def _readings(promise: Promise, blocks: Mapping[tuple[str, int, Level], Block]) -> list[Reading]:
