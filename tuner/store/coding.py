@@ -78,7 +78,7 @@ def recommendation_to_dict(recommendation: Recommendation) -> dict[str, object]:
     return {
         "route": recommendation.route,
         "advice": recommendation.advice,
-        "changes": [_change_to_dict(change) for change in recommendation.changes],
+        "changes": [change_to_dict(change) for change in recommendation.changes],
         "curves": [_curve_to_dict(curve) for curve in recommendation.curves],
         "cost_rows": [list(row) for row in recommendation.cost_rows],
         "break_even_load": None if level is None else level.label,
@@ -102,7 +102,7 @@ def recommendation_from_dict(data: JsonObject) -> Recommendation:
     return Recommendation(
         route=text(data, "route"),
         advice=member(Advice, text(data, "advice"), "advice"),
-        changes=listed(data, "changes", _change_from_dict),
+        changes=listed(data, "changes", change_from_dict),
         curves=listed(data, "curves", _curve_from_dict),
         cost_rows=tuple(_cost_row(row) for row in items(data, "cost_rows")),
         break_even_load=None if level is None else load_level_named(str(level)),
@@ -119,7 +119,8 @@ def recommendation_from_dict(data: JsonObject) -> Recommendation:
     )
 
 
-def _change_to_dict(change: LoadChange) -> dict[str, object]:
+def change_to_dict(change: LoadChange) -> dict[str, object]:
+    """Write a LoadChange."""
     runner_up = change.runner_up
     return {
         "load": change.load.label,
@@ -136,7 +137,8 @@ def _change_to_dict(change: LoadChange) -> dict[str, object]:
     }
 
 
-def _change_from_dict(data: JsonObject) -> LoadChange:
+def change_from_dict(data: JsonObject) -> LoadChange:
+    """Read a LoadChange."""
     why, goodput = data.get("runner_up_reason"), data.get("goodput")
     return LoadChange(
         load=load_level_named(text(data, "load")),

@@ -24,6 +24,7 @@ from tuner.store import audit, plans, recommendations
 from tuner.store.plans import PlanChange
 from tuner.store.recommendations import State, StoredRecommendation
 from tuner.workflows.apply import Intent, attempt, begin, fail, restore, send, succeed
+from tuner.workflows.baseline import without_exploration
 from tuner.workflows.evaluate import require_evaluations
 from tuner.workflows.site import Site
 from tuner.workflows.trial import end_trial_under
@@ -54,7 +55,7 @@ def approve(site: Site, number: int, *, who: str, why: str = "") -> StoredRecomm
     recommendations.require_step(number, stored.state, State.APPROVED)
     end_trial_under(site, stored.said, who=who)
     before = _own_plan(site, who)
-    _require_same_ground(stored, before)
+    _require_same_ground(stored, without_exploration(site, before))
     intent = Intent(
         plan=plan_with(before, stored.said),
         before=before,

@@ -1,0 +1,71 @@
+"""Revisions, successors and evidence of recommendations; what a change of the plan is for.
+
+Revision 0004 of 2026-12-01. Types are written out, so that this file never changes with the code.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+TIME = sa.DateTime(timezone=True)
+
+
+def upgrade() -> None:
+    """Add columns and the table of evidence; old recommendations have none but their own body."""
+    op.add_column(
+        "recommendations",
+        sa.Column("revision", sa.Integer(), nullable=False, server_default=sa.text("1")),
+    )
+    op.add_column("recommendations", sa.Column("successor", BIG, nullable=True))
+    op.add_column(
+        "plans",
+        sa.Column(
+            "purpose", sa.String(length=24), nullable=False, server_default=sa.text("'change'")
+        ),
+    )
+    _create_evidence()
+
+
+def downgrade() -> None:
+    """Drop what was added."""
+    op.drop_table("recommendation_evidence")
+    op.drop_column("plans", "purpose")
+    op.drop_column("recommendations", "successor")
+    op.drop_column("recommendations", "revision")
+
+
+def _create_evidence() -> None:
+    op.create_table(
+        "recommendation_evidence",
+        sa.Column("id", BIG, autoincrement=True, nullable=False),
+        sa.Column("recommendation", BIG, nullable=False),
+        sa.Column("revision", sa.Integer(), nullable=False),
+        sa.Column("at", TIME, nullable=False),
+        sa.Column("facts", sa.String(length=64), nullable=False),
+        sa.Column("advice", sa.String(length=24), nullable=False),
+        sa.Column("changes", sa.Text(), nullable=False),
+        sa.Column("amount", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["recommendation"],
+            ["recommendations.id"],
+            name="fk_recommendation_evidence_recommendation_recommendations",
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("id", name="pk_recommendation_evidence"),
+        sa.UniqueConstraint(
+            "recommendation", "revision", name="uq_recommendation_evidence_recommendation"
+        ),
+    )
+    op.create_index(
+        "ix_recommendation_evidence_recommendation",
+        "recommendation_evidence",
+        ["recommendation"],
+        unique=False,
+    )
