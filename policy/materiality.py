@@ -91,6 +91,11 @@ def material_reason(shown: Recommendation, now: Recommendation) -> str | None:
     return None
 
 
+def looks_the_same(shown: Sequence[LoadChange], now: Sequence[LoadChange]) -> bool:
+    """Return whether two lists of changes read alike: same Settings, same figures in per cent."""
+    return [_as_read(one) for one in shown] == [_as_read(one) for one in now]
+
+
 def return_reason(refusal: Refusal, found: Interval, passes_since: int) -> str | None:
     """Say why a refused change may be proposed again; None while it may not.
 
@@ -178,6 +183,12 @@ def _difference(load: LoadLevel, then: LoadChange | None, now: LoadChange | None
             f"{shown.high:+.0%}"
         )
     return None
+
+
+def _as_read(change: LoadChange) -> tuple[LoadLevel, Setting, Setting, tuple[int, ...]]:
+    figure = headline(change)
+    read = tuple(round(100 * part) for part in (figure.low, figure.mean, figure.high))
+    return change.load, change.current, change.proposed, read
 
 
 def _half_width(figure: Interval) -> float:
