@@ -49,6 +49,8 @@ class RecommendOptions:
         clean_pool: True where routes may be served from a pool without speculation.
         off_tax_ratio: what a plain step costs more here than there, 0.06 being 6 %; None if that
             is unknown.
+        error_scale: factor on the width of predicted intervals, 1 or more; what the record of
+            predicted against measured asks for (``policy.trust``).
     """
 
     min_gain: float = 0.03
@@ -68,6 +70,7 @@ class RecommendOptions:
     seconds_per_change: float = 3600.0
     clean_pool: bool = False
     off_tax_ratio: float | None = None
+    error_scale: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse options that mean nothing."""
@@ -77,6 +80,8 @@ class RecommendOptions:
             raise InvalidInput(f"num_draws must be 2 or more, got {self.num_draws}")
         if not self.seconds_per_change > 0:
             raise InvalidInput(f"seconds_per_change must be above 0, got {self.seconds_per_change}")
+        if not 1 <= self.error_scale < math.inf:
+            raise InvalidInput(f"error_scale must be 1 or more, got {self.error_scale}")
         if self.off_tax_ratio is not None and not 0 <= self.off_tax_ratio < math.inf:
             raise InvalidInput(f"off_tax_ratio must be 0 or more, got {self.off_tax_ratio}")
 

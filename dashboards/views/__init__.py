@@ -17,6 +17,8 @@ from dashboards.views.proof import (
     Split,
 )
 from dashboards.views.recommendation import (
+    Difference,
+    DifferenceRow,
     RecommendationLine,
     RecommendationView,
     TransitionLine,
@@ -30,7 +32,15 @@ from dashboards.views.route import (
     RouteView,
     SettingRow,
 )
-from dashboards.views.traffic import Cell, EngineHealth, LoadTotal, Overview, Proposal
+from dashboards.views.traffic import (
+    Cell,
+    EngineHealth,
+    InForce,
+    LoadTotal,
+    Overview,
+    Proposal,
+    Worst,
+)
 
 __all__ = [
     "AlarmLine",
@@ -39,11 +49,14 @@ __all__ = [
     "AuditLine",
     "Cell",
     "CostRow",
+    "Difference",
+    "DifferenceRow",
     "DivergenceLine",
     "DivergenceView",
     "DraftRow",
     "EngineHealth",
     "HistoryPoint",
+    "InForce",
     "JobLine",
     "JobRun",
     "JobsView",
@@ -62,4 +75,5 @@ __all__ = [
     "Split",
     "TokenLine",
     "TransitionLine",
+    "Worst",
 ]

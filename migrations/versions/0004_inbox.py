@@ -1,4 +1,4 @@
-"""Revisions, successors and evidence of recommendations; what a change of the plan is for.
+"""Revisions, evidence and outcomes of recommendations; what a change of the plan is for.
 
 Revision 0004 of 2026-12-01. Types are written out, so that this file never changes with the code.
 """
@@ -31,10 +31,12 @@ def upgrade() -> None:
         ),
     )
     _create_evidence()
+    _create_outcomes()
 
 
 def downgrade() -> None:
     """Drop what was added."""
+    op.drop_table("recommendation_outcomes")
     op.drop_table("recommendation_evidence")
     op.drop_column("plans", "purpose")
     op.drop_column("recommendations", "successor")
@@ -66,6 +68,36 @@ def _create_evidence() -> None:
     op.create_index(
         "ix_recommendation_evidence_recommendation",
         "recommendation_evidence",
+        ["recommendation"],
+        unique=False,
+    )
+
+
+def _create_outcomes() -> None:
+    op.create_table(
+        "recommendation_outcomes",
+        sa.Column("id", BIG, autoincrement=True, nullable=False),
+        sa.Column("recommendation", BIG, nullable=False),
+        sa.Column("load", sa.String(length=16), nullable=False),
+        sa.Column("setting", sa.Text(), nullable=False),
+        sa.Column("basis", sa.String(length=24), nullable=False),
+        sa.Column("predicted", sa.Text(), nullable=False),
+        sa.Column("realised", sa.Text(), nullable=False),
+        sa.Column("at", TIME, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["recommendation"],
+            ["recommendations.id"],
+            name="fk_recommendation_outcomes_recommendation_recommendations",
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("id", name="pk_recommendation_outcomes"),
+        sa.UniqueConstraint(
+            "recommendation", "load", name="uq_recommendation_outcomes_recommendation"
+        ),
+    )
+    op.create_index(
+        "ix_recommendation_outcomes_recommendation",
+        "recommendation_outcomes",
         ["recommendation"],
         unique=False,
     )

@@ -37,7 +37,7 @@ from dashboards.views import (
 )
 from tuner import errors
 from tuner.api import proofs, tokens
-from tuner.api.decisions import line_of, view_of
+from tuner.api.decisions import lines_of, view_of
 from tuner.api.drifting import alarm_line
 from tuner.api.traffic import TrafficReader
 from tuner.api.trail import trail_of
@@ -53,7 +53,6 @@ from tuner.store import (
     replays,
 )
 from tuner.store.recommendations import State
-from tuner.workflows.realised import realised
 
 MAX_RUNS = 100
 MAX_RUNS_EACH = 8
@@ -62,8 +61,13 @@ MAX_RUNS_EACH = 8
 class Reviewer(Protocol):
     """The review workflow: does what an operator decided, or raises a ``TunerError``."""
 
-    def __call__(self, number: int, act: Act, *, who: str, why: str) -> None:
+    def __call__(
+        self, number: int, act: Act, *, who: str, why: str, revision: int | None = None
+    ) -> None:
         """Move a recommendation and bring its plan into force."""
+
+    def together(self, numbers: Sequence[int], *, who: str, why: str) -> None:
+        """Approve several recommendations as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,29 +109,41 @@ class StoreConsole:
             raise InvalidAction(f"no state is called {state!r}; use one of: {legal}")
         states = () if state is None else (State(state),)
         with errors_as_answers(), self.store.reading() as session:
-            return tuple(
-                line_of(stored, recommendations.transitions(session, stored.id))
-                for stored in recommendations.listed(session, states=states)
-            )
+            return lines_of(session, recommendations.listed(session, states=states))
 
-    def recommendation(self, number: int) -> RecommendationView:
-        """Return one recommendation."""
+    def recommendation(self, number: int, seen: int | None = None) -> RecommendationView:
+        """Return one recommendation, and what changed since a revision was seen."""
         with errors_as_answers(), self.store.reading() as session:
-            stored = recommendations.one(session, number)
-            history = recommendations.transitions(session, number)
-            return view_of(stored, history, realised(session, stored))
+            return view_of(session, recommendations.one(session, number), seen)
 
-    def decide(self, number: int, act: Act, actor: Actor, reason: str) -> RecommendationView:
+    def decide(
+        self, number: int, act: Act, actor: Actor, reason: str, revision: int | None = None
+    ) -> RecommendationView:
         """Do what an operator decided, note it, and return the recommendation afterwards."""
         why = checked_reason(act, reason)
         try:
             with errors_as_answers():
-                self.review(number, act, who=actor.name, why=why)
+                self.review(number, act, who=actor.name, why=why, revision=revision)
         except ConsoleError as refusal:
             self._note(actor, f"recommendation.{act}", f"recommendation {number}", refusal)
             raise
         self._note(actor, f"recommendation.{act}", f"recommendation {number}", why)
         return self.recommendation(number)
+
+    def approve_together(
+        self, numbers: Sequence[int], actor: Actor, reason: str
+    ) -> tuple[RecommendationView, ...]:
+        """Approve several recommendations as one, note it, and return them afterwards."""
+        why = checked_reason(Act.APPROVE, reason)
+        target = f"recommendations {', '.join(str(number) for number in numbers)}"
+        try:
+            with errors_as_answers():
+                self.review.together(numbers, who=actor.name, why=why)
+        except ConsoleError as refusal:
+            self._note(actor, "recommendation.approve_together", target, refusal)
+            raise
+        self._note(actor, "recommendation.approve_together", target, why)
+        return tuple(self.recommendation(number) for number in numbers)
 
     def alarms(self) -> tuple[AlarmLine, ...]:
         """Return drift alarms, newest first."""

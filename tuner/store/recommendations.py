@@ -51,7 +51,7 @@ NEXT_STATES: Mapping[State, frozenset[State]] = MappingProxyType(
 """Legal steps. Approved goes back to where it was when the plan could not be brought into force."""
 
 REFUSED = (State.REJECTED, State.ROLLED_BACK)
-_OPEN = (State.PENDING, State.HELD)
+OPEN = (State.PENDING, State.HELD)
 _UNDER_WAY = (State.APPROVED, State.STAGED)
 
 
@@ -131,7 +131,7 @@ def add(
     latest = _latest_row(session, engine, said.route)
     if latest is not None and latest.state in _UNDER_WAY:
         return None
-    row = None if latest is None or latest.state not in _OPEN else latest
+    row = None if latest is None or latest.state not in OPEN else latest
     reason = None if row is None else material_reason(_shown(session, row), said)
     if row is not None and reason is None:
         _update_in_place(row, said, current, at)
@@ -309,7 +309,7 @@ def _open_rows(session: Session, engine: str, route: str) -> Sequence[Recommenda
         select(RecommendationRow).where(
             RecommendationRow.engine == engine,
             RecommendationRow.route == route,
-            RecommendationRow.state.in_(_OPEN),
+            RecommendationRow.state.in_(OPEN),
         )
     ).all()
 

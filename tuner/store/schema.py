@@ -44,6 +44,7 @@ __all__ = [
     "JobRunRow",
     "LeaseRow",
     "ObservationRow",
+    "OutcomeRow",
     "PinnedConfigRow",
     "PlanRow",
     "RecommendationEvidenceRow",
@@ -336,6 +337,22 @@ class RecommendationEvidenceRow(Base):
     advice: Mapped[str] = mapped_column(String(24))
     changes: Mapped[object] = mapped_column(Json)
     amount: Mapped[object] = mapped_column(Json)
+
+
+class OutcomeRow(Base):
+    """A figure of a recommendation as predicted and as measured last, at one load level."""
+
+    __tablename__ = "recommendation_outcomes"
+    __table_args__ = (Unique("recommendation", "load"),)
+
+    id: Mapped[int] = key_column()
+    recommendation: Mapped[int] = parent_column("recommendations.id")
+    load: Mapped[str] = mapped_column(String(16))
+    setting: Mapped[object] = mapped_column(Json)
+    basis: Mapped[str] = mapped_column(String(24))
+    predicted: Mapped[object] = mapped_column(Json)
+    realised: Mapped[object] = mapped_column(Json)
+    at: Mapped[datetime] = mapped_column(UtcTime)
 
 
 class TransitionRow(Base):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
@@ -14,10 +14,11 @@ from policy.materiality import without_refused
 from policy.recommend import RecommendOptions
 from policy.recommend import recommend as advise
 from policy.summary import no_answer
+from policy.trust import error_scale
 from policy.types import PlanEdit, Recommendation, Window
 from tuner.errors import NotFound
 from tuner.settings import Settings
-from tuner.store import evidence, plans, recommendations, request_samples
+from tuner.store import evidence, outcomes, plans, recommendations, request_samples
 from tuner.store.plans import Outcome, PlanChange
 from tuner.store.recommendations import StoredRecommendation
 from tuner.workflows.baseline import baseline, trying_reason
@@ -26,6 +27,7 @@ from tuner.workflows.drift import Ground, ground
 from tuner.workflows.ingest import silence_reason
 from tuner.workflows.new_facts import facts_digest, stale_reason
 from tuner.workflows.observe import history
+from tuner.workflows.outcomes import note_outcomes
 from tuner.workflows.refusals import refusals_of
 from tuner.workflows.site import Site
 
@@ -84,6 +86,7 @@ def recommend(site: Site) -> Recommended:
     if trying is not None:
         return Recommended(silence_reason=trying)
     current = baseline(site, live)
+    note_outcomes(site)
     found = ground(site, windows)
     facts = facts_digest(site, found, current)
     old = stale_reason(site, windows, facts)
@@ -155,6 +158,7 @@ def _ask_policy(
     with site.store.reading() as session:
         applied = plans.listed(session, site.engine, outcome=Outcome.APPLIED, limit=EDITS_READ)
         samples = request_samples.newest(session, site.engine, REQUESTS_READ)
+        scale = error_scale(outcomes.record(session, site.engine))
     said = advise(
         calibration_of(site, found.windows),
         [route for route in routes if waiting[route.name] is None],
@@ -162,7 +166,7 @@ def _ask_policy(
         site.possible_arms(),
         now_s=now_s,
         generator=site.generator(),
-        options=options_of(site.settings),
+        options=replace(options_of(site.settings), error_scale=scale),
         edits=[edit for change in applied for edit in edits_of(change)],
         features=checked(
             samples,
