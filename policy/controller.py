@@ -16,16 +16,18 @@ import numpy as np
 
 from collectors.records import OFF, LoadLevel, Route, Setting
 from policy.acceptance import AcceptanceModel
+from policy.belief import Belief
 from policy.budgets import EditBudget, TokenBudget
 from policy.cost import CostModel
 from policy.goodput import Batch
 from policy.knowledge import MOST_ROWS, Knowledge, Mix, Venture
 from policy.learning import Learner
 from policy.options import ControlOptions
+from policy.plan_choice import PlanChoice
+from policy.plan_evaluation import OFF_ARM, PlanEvaluation
 from policy.scenes import lone_batch, shared_batch, step_bounds
 from policy.statistics import Floats, Ints
 from policy.types import Interval, Window
-from policy.weighing import OFF_ARM, Belief, Weighing
 
 SHAPES_PER_WINDOW = 500
 """Shapes of steps whose fit may be paid for by each window."""
@@ -140,7 +142,9 @@ class Controller:
             bounds = None if mix.is_lone else step_bounds(knowledge, mix)
             running = self._state.running
             charge = self._state.learner.switching.charge(batch, running, mix.context_tokens)
-            found = Weighing(batch, belief, self._generator, self._options, bounds, charge)
+            num_draws = self._options.num_draws
+            evaluation = PlanEvaluation(batch, belief, self._generator, num_draws)
+            found = PlanChoice(evaluation, self._options, bounds, charge)
             plan, tried = self._settled(found, batch, now_s)
             goodputs.append(found.goodput(plan))
             for route, name in enumerate(batch.routes[0]):
@@ -177,7 +181,7 @@ class Controller:
             found = [shared_batch(knowledge, [mix], self._limits)]
         return [batch for batch in found if batch is not None]
 
-    def _settled(self, found: Weighing, batch: Batch, now_s: float) -> tuple[Ints, set[int]]:
+    def _settled(self, found: PlanChoice, batch: Batch, now_s: float) -> tuple[Ints, set[int]]:
         """Return the plan to run and the routes that explore in it."""
         names, load = batch.routes[0], batch.loads[0]
         current = self._current(batch, load)

@@ -10,38 +10,43 @@ from scipy import optimize
 
 from collectors.records import LoadLevel, Setting
 from policy.adaptive import kind_of
-from policy.effects import Stage
+from policy.apply_guardrails import BackingOf, load_change
 from policy.guardrails import unsafe_reason
 from policy.knowledge import Knowledge
-from policy.settle import BackingOf, load_change, with_arm
+from policy.plan_evaluation import PlanEvaluation, with_arm
 from policy.statistics import Floats, Ints
 from policy.types import TurningPoint
 
 
 def runner_up_reason(
-    stage: Stage, plan: Ints, current: Ints, route: int, arm: int, backing_of: BackingOf
+    evaluation: PlanEvaluation,
+    plan: Ints,
+    current: Ints,
+    route: int,
+    arm: int,
+    backing_of: BackingOf,
 ) -> str:
     """Say why a route's second best Setting is not the one proposed.
 
     Args:
-        stage: the scene with its draws.
+        evaluation: the batch.
         plan: [R] arms proposed.
         current: [R] arms in force.
         route: number of the route.
         arm: the second best.
         backing_of: gives the evidence behind a change.
     """
-    tried = with_arm(plan, route, arm)
-    is_joint = int((tried != current).sum()) > 1
-    joint = stage.joint_gain(tried, current) if is_joint else None
-    change = load_change(stage, tried, current, route, "")
-    refusal = unsafe_reason(change, backing_of(tried, route, joint))
+    tried = with_arm(current, route, arm)
+    change = load_change(evaluation, tried, current, route)
+    refusal = unsafe_reason(change, backing_of(tried, current, route, None))
     if refusal is not None:
         return refusal
-    less = stage.gain_of_change(tried, plan, route)
-    proposed = stage.batch.arms[plan[route]].label
+    taken = with_arm(current, route, int(plan[route]))
+    base = taken if evaluation.is_known(taken) else current
+    less = evaluation.gain(tried, base)
     return (
-        f"it gives {less.mean:+.1%} against {proposed} "
+        f"it gives {less.mean:+.1%} of the engine's tokens against "
+        f"{evaluation.mean.arms[base[route]].label} "
         f"(90 % interval {less.low:+.1%} to {less.high:+.1%})"
     )
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from collectors.records import Method, Setting
 from policy.adaptive import kind_of
-from policy.effects import Stage
 from policy.knowledge import Knowledge
 from policy.options import RecommendOptions
-from policy.settle import with_arm
+from policy.plan_evaluation import PlanEvaluation, with_arm
 from policy.statistics import TAIL, Floats, Ints
 from policy.types import Evidence, Trial
 
@@ -28,7 +27,7 @@ MOST_TRIALS = 3
 
 
 def trials(
-    stage: Stage,
+    evaluation: PlanEvaluation,
     plan: Ints,
     route: int,
     *,
@@ -39,7 +38,7 @@ def trials(
     """Propose what to try on a route at one load level.
 
     Args:
-        stage: the scene with its draws.
+        evaluation: the batch.
         plan: [R] arms proposed; trials start from them.
         route: number of the route.
         knowledge: evidence and beliefs.
@@ -48,23 +47,25 @@ def trials(
     """
     gains: dict[int, Floats] = {}
     found: dict[int, Trial] = {}
-    for arm, setting in enumerate(stage.batch.arms):
-        by = _lacking(stage, plan, route, arm, knowledge)
+    rows = evaluation.mean.rows[0]
+    least = options.min_gain * float(rows[route] / rows.sum())
+    for arm, setting in enumerate(evaluation.mean.arms):
+        by = _lacking(evaluation, plan, route, arm, knowledge)
         if by is None or (by is Evidence.LIVE and _is_burning(burn_ratio, options)):
             continue
-        drawn = _drawn_gains(stage, plan, route, arm, knowledge)
+        drawn = _drawn_gains(evaluation, plan, route, arm, knowledge)
         most_gain = None if drawn is None else float(np.quantile(drawn, 1 - TAIL))
-        if most_gain is None or most_gain >= options.min_gain:
+        if most_gain is None or most_gain >= least:
             found[arm] = Trial(
                 setting=setting,
                 by=by,
-                load=stage.batch.loads[stage.scene],
+                load=evaluation.mean.loads[0],
                 most_gain=most_gain,
                 most_token_share=options.exploring_share if by is Evidence.LIVE else 0.0,
             )
             if by is Evidence.LIVE and drawn is not None:
                 gains[arm] = drawn
-    standing = _drawn_gains(stage, plan, route, int(plan[route]), knowledge) if gains else None
+    standing = _drawn_gains(evaluation, plan, route, int(plan[route]), knowledge) if gains else None
     shares = {} if standing is None else win_shares(standing, gains)
     for arm, trial in found.items():
         yield replace(trial, win_share=shares.get(arm, 0.0))
@@ -102,14 +103,14 @@ def _is_burning(burn_ratio: float | None, options: RecommendOptions) -> bool:
 
 
 def _lacking(
-    stage: Stage, plan: Ints, route: int, arm: int, knowledge: Knowledge
+    evaluation: PlanEvaluation, plan: Ints, route: int, arm: int, knowledge: Knowledge
 ) -> Evidence | None:
     """Return the cheapest evidence that an arm lacks on a route; None for what has live, or stands.
 
     Of an adaptive one at this load level, and never by scores: the engine decides its drafts.
     """
-    setting, load = stage.batch.arms[arm], stage.batch.loads[stage.scene]
-    name = stage.batch.routes[stage.scene][route]
+    setting, load = evaluation.mean.arms[arm], evaluation.mean.loads[0]
+    name = evaluation.mean.routes[0][route]
     if not setting.k or arm == plan[route]:
         return None
     kinds: Sequence[Evidence] = knowledge.acceptance.evidence(name, kind_of(setting, load))
@@ -124,22 +125,20 @@ def _lacking(
 
 
 def _drawn_gains(
-    stage: Stage, plan: Ints, route: int, arm: int, knowledge: Knowledge
+    evaluation: PlanEvaluation, plan: Ints, route: int, arm: int, knowledge: Knowledge
 ) -> Floats | None:
-    """Draw what an arm gains over the plan, in the route's goodput; [N]; None if unknown."""
+    """Draw what an arm gains over the plan, as a share of the engine's tokens; None if unknown."""
     tried = with_arm(plan, route, arm)
-    if not stage.is_known(tried) or knowledge.outlook is None:
+    if not evaluation.is_known(tried) or knowledge.outlook is None:
         return None
-    setting = stage.batch.arms[arm]
-    name = stage.batch.routes[stage.scene][route]
-    drawn = np.ones(len(stage.draws))
+    batch, setting = evaluation.mean, evaluation.mean.arms[arm]
+    name = batch.routes[0][route]
+    drawn = np.ones(len(evaluation.draws))
     if setting.k:
-        kind = kind_of(setting, stage.batch.loads[stage.scene])
+        kind = kind_of(setting, batch.loads[0])
         drawn = knowledge.outlook.drawn_tokens(name, kind)[:, setting.k]
-    rows = stage.batch.rows[stage.scene]
-    tokens = stage.batch.tokens[stage.scene]
+    tokens = batch.tokens[0]
     now = tokens[np.arange(len(plan)), plan].sum()
     others = now - tokens[route, plan[route]]
-    own = tokens[route, plan[route]] / stage.seconds(plan)
-    gained = (others + rows[route] * drawn) / stage.seconds(tried) - now / stage.seconds(plan)
-    return np.asarray(gained / own)
+    slower = evaluation.step_s(tried) / evaluation.step_s(plan)
+    return np.asarray((others + batch.rows[0, route] * drawn) / now / slower - 1)

@@ -21,10 +21,12 @@ class Backing:
         depth: draft positions for which the proposed method was observed or replayed; 0 is never.
         is_live: True where live passes are among that.
         is_cost_known: True where the step time of the proposal was measured or lies near by.
+        gain: what the engine's goodput gains by the change, 0.03 being 3 %.
+        min_gain: what it must gain.
+        total_over_off: the engine's goodput with the change over that with the route off.
         joint_gain: gain of all changes at this load level together; None where it is the only one.
         low_over_off: low end of the plan's goodput over that of speculation off.
         least_over_off: what it must keep.
-        min_gain: gain that a change must have, 0.03 being 3 %.
         tpot_s: predicted time per output token at the proposal, in seconds.
         current_tpot_s: the same at the current plan.
         tpot_limit_s: objective of the route, in seconds; None without.
@@ -38,10 +40,12 @@ class Backing:
     depth: int
     is_live: bool
     is_cost_known: bool
+    gain: Interval
+    min_gain: float = 0.03
+    total_over_off: float = 1.0
     joint_gain: Interval | None = None
     low_over_off: float = 1.0
     least_over_off: float = 0.985
-    min_gain: float = 0.03
     tpot_s: float
     current_tpot_s: float
     tpot_limit_s: float | None = None
@@ -77,8 +81,11 @@ def _rule_reason(proposed: Setting) -> str | None:
 def _number_reason(change: LoadChange, backing: Backing) -> str | None:
     intervals = {
         "tokens per pass": change.tokens_per_pass,
-        "gain": change.gain,
-        "speedup": change.speedup,
+        "step ratio": change.step_ratio,
+        "route speed": change.route_speed,
+        "engine total": change.engine_total,
+        "speed over off": change.over_off,
+        "gain": backing.gain,
     }
     for name, value in intervals.items():
         bounds = (value.low, value.mean, value.high)
@@ -106,16 +113,23 @@ def _knowledge_reason(proposed: Setting, backing: Backing) -> str | None:
 
 
 def _gain_reason(change: LoadChange, backing: Backing) -> str | None:
-    gain, joint = change.gain, backing.joint_gain
-    if change.proposed.method is not Method.OFF and change.speedup.mean < 1:
-        return f"it is predicted below speculation off, at {change.speedup.mean:.2f} of it"
+    gain, joint = backing.gain, backing.joint_gain
+    if change.proposed.method is not Method.OFF and backing.total_over_off < 1:
+        return f"it is predicted below speculation off, at {backing.total_over_off:.2f} of it"
     if gain.mean < backing.min_gain:
-        return f"{gain.mean:+.1%} is below the {backing.min_gain:.1%} that a change must bring"
+        return (
+            f"{gain.mean:+.1%} of the engine's tokens is below the {backing.min_gain:.1%} that a "
+            "change of this route must bring"
+        )
     if gain.low <= 0:
-        return f"its gain may be none: 90 % interval {gain.low:+.1%} to {gain.high:+.1%}"
+        return (
+            "it is not statistically significant: 90 % interval of the engine's tokens "
+            f"{gain.low:+.1%} to {gain.high:+.1%}"
+        )
     if joint is not None and not joint.low > 0:
         return (
-            f"all changes at this load level together may gain nothing: {joint.low:+.1%} at worst"
+            "all changes at this load level together are not statistically significant: "
+            f"{joint.low:+.1%} of the engine's tokens at worst"
         )
     if not backing.low_over_off >= backing.least_over_off:
         return (

@@ -17,3 +17,8 @@ class Interval:
     def certain(cls, value: float) -> Interval:
         """Return what has no uncertainty, or none that is known."""
         return cls(low=value, mean=value, high=value)
+
+    @property
+    def minus_one(self) -> Interval:
+        """A ratio as a change: 1.10 becomes 0.10."""
+        return Interval(low=self.low - 1, mean=self.mean - 1, high=self.high - 1)

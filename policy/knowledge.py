@@ -24,6 +24,7 @@ LONE_ROWS = 1.5
 LEAST_ROWS = 1e-6
 MOST_ROWS = 1e9
 HIGH_QUANTILE = 0.95
+MOST_BUSY_S = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,14 @@ class Mix:
         steps: discounted number of steps seen.
         rows_by_route: mean rows of each route in a step, above 0.
         context_tokens: mean KV entries held.
+        prompt_s_per_token: engine time that reads prompts, by token delivered, in seconds.
     """
 
     load: LoadLevel
     steps: float
     rows_by_route: Mapping[str, float]
     context_tokens: float
+    prompt_s_per_token: float = 0.0
 
     @property
     def rows(self) -> float:
@@ -174,9 +177,11 @@ def merged_mixes(
     weights: dict[LoadLevel, float] = {}
     context: dict[LoadLevel, float] = {}
     rows: dict[LoadLevel, dict[str, float]] = {}
+    prompts = _PromptTimes()
     ignored = []
     for window in windows:
         fade = 2.0 ** (-max(0.0, now_s - window.end_s) / half_life_s)
+        prompts.add(window, fade)
         for mix in window.mixes:
             if not _is_sound(mix):
                 ignored.append(f"mix at load {mix.load.label}: {mix.steps} steps of no real batch")
@@ -197,11 +202,41 @@ def merged_mixes(
                 if total / weight > LEAST_ROWS
             },
             context_tokens=context[load] / weight,
+            prompt_s_per_token=prompts.by_token(load),
         )
         for load, weight in sorted(weights.items())
         if weight > 0
     )
     return tuple(mix for mix in merged if mix.rows_by_route), tuple(ignored)
+
+
+class _PromptTimes:
+    """What the engine was busy for at each load level beyond the steps that only decode."""
+
+    def __init__(self) -> None:
+        self._all: dict[LoadLevel, Floats] = {}
+        self._decoding: dict[LoadLevel, Floats] = {}
+
+    def add(self, window: Window, weight: float) -> None:
+        """Count a window."""
+        for mix in window.mixes:
+            _add_times(self._all, mix.load, mix.tokens, mix.busy_s, weight)
+        for one in window.decode_sums:
+            _add_times(self._decoding, one.load, one.tokens, one.busy_s, weight)
+
+    def by_token(self, load: LoadLevel) -> float:
+        """Return the seconds by token delivered that read prompts; 0 where that is unknown."""
+        if load not in self._all or load not in self._decoding:
+            return 0.0
+        (tokens, busy_s), (decoded, decoding_s) = self._all[load], self._decoding[load]
+        return max(0.0, float(busy_s / tokens - decoding_s / decoded))
+
+
+def _add_times(
+    sums: dict[LoadLevel, Floats], load: LoadLevel, tokens: int, busy_s: float, weight: float
+) -> None:
+    if tokens > 0 and 0 < busy_s < MOST_BUSY_S:
+        sums[load] = sums.get(load, np.zeros(2)) + weight * np.array([tokens, busy_s])
 
 
 def _is_sound(mix: LoadMix) -> bool:

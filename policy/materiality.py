@@ -25,7 +25,7 @@ class Refusal:
     Attributes:
         load: the load level.
         setting: Setting that was refused.
-        headline: its figure when it was refused.
+        headline: its engine total when it was refused.
         passes: target passes of the route that stood behind it then.
         recommendation: number of the recommendation.
         verb: ``rejected`` or ``rolled back``.
@@ -50,8 +50,8 @@ class Refusal:
         high = _widened(self.headline)
         need = self.headline.mean + _half_width(self.headline)
         return (
-            f"its figure lies wholly above {high.high:+.0%}, or {max(1, self.passes)} more passes "
-            f"of the route put its mean above {need:+.0%}"
+            f"its engine total lies wholly above {high.high:+.0%}, or {max(1, self.passes)} more "
+            f"passes of the route put its mean above {need:+.0%}"
         )
 
 
@@ -64,8 +64,8 @@ class Snoozed:
 
 
 def headline(change: LoadChange) -> Interval:
-    """Return the figure by which a change is judged and sorted."""
-    return change.gain
+    """Return the figure by which a change is judged: the engine's total it brings, less 1."""
+    return change.engine_total.minus_one
 
 
 def changed(said: Recommendation) -> tuple[LoadChange, ...]:
@@ -101,7 +101,7 @@ def return_reason(refusal: Refusal, found: Interval, passes_since: int) -> str |
 
     Args:
         refusal: what was refused.
-        found: its figure now.
+        found: its engine total now.
         passes_since: target passes of the route since the refusal.
     """
     then = _widened(refusal.headline)
@@ -179,8 +179,8 @@ def _difference(load: LoadLevel, then: LoadChange | None, now: LoadChange | None
     shown, found = _widened(headline(then)), headline(now).mean
     if not shown.low <= found <= shown.high:
         return (
-            f"its figure at load {load.label} is {found:+.0%} now, outside {shown.low:+.0%} to "
-            f"{shown.high:+.0%}"
+            f"its engine total at load {load.label} is {found:+.0%} now, outside "
+            f"{shown.low:+.0%} to {shown.high:+.0%}"
         )
     return None
 

@@ -49,8 +49,7 @@ class RecommendOptions:
         clean_pool: True where routes may be served from a pool without speculation.
         off_tax_ratio: what a plain step costs more here than there, 0.06 being 6 %; None if that
             is unknown.
-        error_scale: factor on the width of predicted intervals, 1 or more; what the record of
-            predicted against measured asks for (``policy.trust``).
+        error_scale: factor on every interval, 1 or more, that past predictions have earned.
     """
 
     min_gain: float = 0.03
@@ -80,13 +79,13 @@ class RecommendOptions:
             raise InvalidInput(f"num_draws must be 2 or more, got {self.num_draws}")
         if not self.seconds_per_change > 0:
             raise InvalidInput(f"seconds_per_change must be above 0, got {self.seconds_per_change}")
-        if not 1 <= self.error_scale < math.inf:
-            raise InvalidInput(f"error_scale must be 1 or more, got {self.error_scale}")
         if self.off_tax_ratio is not None and not 0 <= self.off_tax_ratio < math.inf:
             raise InvalidInput(f"off_tax_ratio must be 0 or more, got {self.off_tax_ratio}")
+        if not 1 <= self.error_scale < math.inf:
+            raise InvalidInput(f"error_scale must be 1 or more, got {self.error_scale}")
 
     def as_control(self) -> ControlOptions:
-        """Return what the control loop's weighing needs to know of them."""
+        """Return what the choice among plans needs to know of them."""
         return ControlOptions(
             min_gain=self.min_gain, num_draws=self.num_draws, least_over_off=self.least_over_off
         )

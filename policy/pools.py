@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from policy.effects import Stage
 from policy.goodput import Batch, rates, step_seconds
-from policy.lasting import one_scene
 from policy.options import RecommendOptions
+from policy.plan_evaluation import PlanEvaluation
 from policy.planner import best_plan
 from policy.pool_advice import PoolAdvice
 from policy.statistics import TAIL, Bools, Floats, Ints, sample_interval
@@ -147,12 +146,12 @@ def _planned(batch: Batch, leaves: Bools, plan: Ints, off_tax_ratio: float) -> S
 
 
 def pool_advice(
-    stage: Stage, plan: Ints, movable: Sequence[int], options: RecommendOptions
+    evaluation: PlanEvaluation, plan: Ints, movable: Sequence[int], options: RecommendOptions
 ) -> PoolAdvice | None:
     """Advise which routes to move, where that surely gains over a plan; None elsewhere.
 
     Args:
-        stage: the scene with its draws.
+        evaluation: the batch.
         plan: [R] arms recommended without a second pool.
         movable: numbers of the routes that may be moved.
         options: how cautious to be; the tax must be known.
@@ -160,36 +159,36 @@ def pool_advice(
     tax = options.off_tax_ratio
     if not options.clean_pool or tax is None or not movable:
         return None
-    batch = one_scene(stage.batch, stage.scene)
+    batch = evaluation.mean
     split = best_split(batch, plan, movable, tax)
     if not split.leaves.any():
         return None
-    samples = _drawn(stage, batch, split, tax)
-    gain = _gain(stage, plan, samples, split)
+    samples = _drawn(evaluation, batch, split, tax)
+    gain = _gain(evaluation, plan, samples, split)
     off = np.full_like(plan, OFF_ARM)
-    low_over_off = float(np.quantile(samples, TAIL)) / float(stage.rates(off).goodput[0])
+    low_over_off = float(np.quantile(samples, TAIL)) / float(evaluation.rates(off).goodput[0])
     if gain.low <= 0 or gain.mean < options.min_gain or low_over_off < options.least_over_off:
         return None
     return _worded(batch, plan, split, gain, tax)
 
 
-def _drawn(stage: Stage, batch: Batch, split: Split, off_tax_ratio: float) -> Floats:
+def _drawn(evaluation: PlanEvaluation, batch: Batch, split: Split, off_tax_ratio: float) -> Floats:
     """Return the goodput of both pools by draw; [N]."""
     rows = batch.rows[0]
     stays = staying(batch, split.leaves[None])
     seconds = float(step_seconds(stays, np.array([0]), split.plan[None])[0])
-    tokens = stage.draws[:, np.arange(len(rows)), split.plan] @ (rows * ~split.leaves)
+    tokens = evaluation.draws[:, np.arange(len(rows)), split.plan] @ (rows * ~split.leaves)
     moved = float((rows * split.leaves).sum())
     return np.asarray(tokens / seconds + moved / clean_step_s(batch, off_tax_ratio))
 
 
-def _gain(stage: Stage, plan: Ints, samples: Floats, split: Split) -> Interval:
+def _gain(evaluation: PlanEvaluation, plan: Ints, samples: Floats, split: Split) -> Interval:
     """Return what both pools gain over a plan on one, as a share of its goodput."""
-    base = float(stage.rates(plan).goodput[0])
-    drawn = stage.drawn_goodput(plan)
+    base = float(evaluation.rates(plan).goodput[0])
+    drawn = evaluation.drawn_goodput(plan)
     is_same = np.array_equal(split.plan, plan)
-    error = 0.0 if is_same else stage.ratio_error(split.plan, plan)
-    noise = np.exp(error * stage.noise)
+    error = 0.0 if is_same else evaluation.ratio_error(split.plan, plan)
+    noise = np.exp(error * evaluation.noise)
     return sample_interval((samples * noise - drawn) / drawn, split.goodput / base - 1)
 
 

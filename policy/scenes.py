@@ -93,6 +93,14 @@ def lone_batch(
     return _with_limits(_with_off(batch), limits)
 
 
+def one_scene(batch: Batch, scene: int) -> Batch:
+    """Return one scene of a batch as a batch of its own."""
+    only = slice(scene, scene + 1)
+    shared = ("arms", "method", "depth", "family")
+    by_scene = {name: getattr(batch, name)[only] for name in batch.__slots__ if name not in shared}
+    return replace(batch, **by_scene)
+
+
 def _plain_s(knowledge: Knowledge, mix: Mix) -> float | None:
     if mix.is_lone:
         value = float(knowledge.step_table_s(1.0, np.ones(1), mix.context_tokens)[0])

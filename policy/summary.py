@@ -16,7 +16,6 @@ from policy.types import (
     Advice,
     Evidence,
     FeatureCheck,
-    Interval,
     LoadChange,
     Recommendation,
     Trial,
@@ -24,7 +23,6 @@ from policy.types import (
 )
 from policy.wording import (
     adaptive_reason,
-    alone_reason,
     break_even_reason,
     change_reason,
     evidence_reason,
@@ -33,6 +31,7 @@ from policy.wording import (
     no_data_reason,
     replay_wish,
     rise_wish,
+    set_reason,
     stay_reason,
 )
 
@@ -51,13 +50,10 @@ class Verdict:
         missing: Settings without evidence on the route.
         change: the answer; None where there is none.
         refusal: the first Setting refused by the guardrails, and why.
-        step_ratio: step time with the change over the step time without it.
         best_arm: Setting with the highest speedup, off left out; None without evidence of any.
-        best_speedup: its goodput over that of off.
+        best_over_off: the engine's goodput with it over that with the route off.
         best_tokens: its tokens per pass.
         needed_tokens: tokens per pass at which it equals off.
-        alone: gain if only this route changes; None where it is the only one that does.
-        min_gain: gain that a change must bring.
         goodput: predicted tokens per second with all changes; of the engine where routes share
             steps, of the route where each step holds one row.
         payback_s: seconds in which the change earns back what it loses; None where it loses
@@ -72,13 +68,10 @@ class Verdict:
     missing: tuple[Setting, ...] = ()
     change: LoadChange | None = None
     refusal: tuple[Setting, str] | None = None
-    step_ratio: float = 1.0
     best_arm: Setting | None = None
-    best_speedup: float | None = None
+    best_over_off: float | None = None
     best_tokens: float | None = None
     needed_tokens: float | None = None
-    alone: Interval | None = None
-    min_gain: float = 0.0
     goodput: float = 0.0
     payback_s: float | None = None
     trials: tuple[Trial, ...] = ()
@@ -164,7 +157,7 @@ def _change(verdict: Verdict) -> LoadChange:
 
 def _change_sentence(verdict: Verdict, change: LoadChange) -> str:
     if verdict.is_change:
-        return change_reason(verdict.load, change, verdict.step_ratio)
+        return change_reason(verdict.load, change)
     return stay_reason(verdict.load, change.current, change.runner_up, change.runner_up_reason)
 
 
@@ -174,17 +167,17 @@ def _break_even(verdicts: Sequence[Verdict]) -> LoadLevel | None:
 
 
 def _pays(change: LoadChange) -> bool:
-    return change.proposed.method is not Method.OFF and change.speedup.mean > 1
+    return change.proposed.method is not Method.OFF and change.over_off.mean > 1
 
 
 def _losing(verdicts: Sequence[Verdict]) -> list[tuple[LoadLevel, float]]:
     """Return the load levels above the break-even where all lose, with the best's speedup."""
     paying = _break_even(verdicts)
     return [
-        (verdict.load, max(0.0, verdict.best_speedup))
+        (verdict.load, max(0.0, verdict.best_over_off))
         for verdict in verdicts
-        if verdict.best_speedup is not None
-        and verdict.best_speedup < 1
+        if verdict.best_over_off is not None
+        and verdict.best_over_off < 1
         and (paying is None or verdict.load > paying)
     ]
 
@@ -202,9 +195,9 @@ def _reasons(verdicts: Sequence[Verdict], ignored: Sequence[str]) -> list[str]:
         if verdict.change is not None and verdict.payback_s is not None
     ]
     sentences += [
-        alone_reason(verdict.load, verdict.alone)
+        set_reason(verdict.load, verdict.change.joint)
         for verdict in answered
-        if verdict.alone is not None and verdict.alone.mean < verdict.min_gain
+        if verdict.change is not None and verdict.change.needs_set and verdict.change.joint
     ]
     sentences += [no_data_reason(v.load, v.why_not) for v in verdicts if v.why_not is not None]
     if ignored:
@@ -262,9 +255,9 @@ def _wishes(route: str, verdicts: Sequence[Verdict]) -> list[str]:
 
 def _turning_point(verdict: Verdict) -> list[str]:
     arm, tokens, needed = verdict.best_arm, verdict.best_tokens, verdict.needed_tokens
-    if arm is None or tokens is None or needed is None or verdict.best_speedup is None:
+    if arm is None or tokens is None or needed is None or verdict.best_over_off is None:
         return []
-    if verdict.best_speedup > 1:
+    if verdict.best_over_off > 1:
         return [flip_wish(verdict.load, arm, tokens, needed)]
     return [rise_wish(verdict.load, arm, tokens, needed)] if needed <= arm.k + 1 else []
 

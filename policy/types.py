@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from collectors.records import LatencyHistogram, LoadLevel, Method, Setting
+from policy.changes import JointEffect as JointEffect
+from policy.changes import LoadChange as LoadChange
 from policy.decode_sum import DecodeSum
 from policy.interval import Interval as Interval
 from policy.pool_advice import PoolAdvice
@@ -250,37 +252,6 @@ class AcceptanceCurve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadChange:
-    """What is recommended for one route at one load level.
-
-    Attributes:
-        load: the load level.
-        current: Setting now in force.
-        proposed: Setting recommended; equal to current where nothing should change.
-        tokens_per_pass: predicted tokens per target pass at the proposed Setting.
-        gain: predicted goodput over the current Setting's, less 1 (0.10 is 10 % more).
-        speedup: predicted goodput over speculation off (1.0 is no gain).
-        runner_up: second best Setting and its gain; None where there is one arm only.
-        reason: one sentence.
-        runner_up_reason: why the runner-up is not proposed; None where there is none.
-        lost_s: seconds of the batch's time that the change itself is expected to lose, once.
-        goodput: predicted tokens per second with all changes; None in records without it.
-    """
-
-    load: LoadLevel
-    current: Setting
-    proposed: Setting
-    tokens_per_pass: Interval
-    gain: Interval
-    speedup: Interval
-    runner_up: tuple[Setting, float] | None
-    reason: str
-    runner_up_reason: str | None = None
-    lost_s: float = 0.0
-    goodput: Interval | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TurningPoint:
     """Where a Setting and speculation off change places, all else staying as it is.
 
@@ -350,7 +321,8 @@ class Trial:
         setting: what to try.
         by: the cheapest kind of evidence that is lacking.
         load: the load level at which it promises most.
-        most_gain: high end of what it may gain there over the plan; None if its time is unknown.
+        most_gain: high end of the engine's tokens that it may gain there over the plan, 0.03 being
+            3 %; None if its time is unknown.
         most_token_share: share of the route's live tokens that it may take at most.
         win_share: share of the posterior draws in which it gains most of what is proposed live
             there and of what is in force; 0 where it is not proposed live.

@@ -8,32 +8,32 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collectors.records import LoadLevel, Plan, Route, Setting
+from policy.apply_guardrails import (
+    Allowed,
+    BackingOf,
+    apply_guardrails,
+    best_over_off,
+    load_change,
+    without,
+)
+from policy.belief import LastingBelief
 from policy.budgets import EditBudget
-from policy.effects import Stage
 from policy.explain import runner_up_reason
 from policy.explore import trials
 from policy.goodput import Batch, step_seconds
 from policy.guardrails import Backing
 from policy.knowledge import Knowledge, Latency, Mix
-from policy.lasting import LastingBelief, one_scene
 from policy.objective import with_objective
 from policy.options import RecommendOptions
+from policy.plan_choice import PlanChoice
+from policy.plan_evaluation import PlanEvaluation, with_arm
 from policy.pools import pool_advice
 from policy.regimes import Regimes
-from policy.scenes import lone_batch, shared_batch
-from policy.settle import (
-    BackingOf,
-    Settled,
-    best_speedup,
-    load_change,
-    settle,
-    with_arm,
-)
-from policy.statistics import Floats, Ints
+from policy.scenes import lone_batch, one_scene, shared_batch
+from policy.statistics import Ints
 from policy.summary import Verdict
 from policy.switching import LEAST_LOST_S, SwitchCost
 from policy.types import Evidence, Interval, Trial
-from policy.weighing import Weighing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,18 +97,17 @@ def _batch_verdicts(case: Case, batch: Batch) -> Iterator[Verdict]:
     current = _in_force(case, batch)
     batch = _with_first_token_limits(case, _pinned(case, batch, current), current)
     batch = with_objective(batch, case.options.objective)
-    noise = case.generator.standard_normal(case.options.num_draws)
-    for scene in range(batch.num_scenes):
-        lone, held = one_scene(batch, scene), _mix(case, batch.loads[scene]).context_tokens
-        belief = LastingBelief(case.regimes, case.knowledge, lone, held)
-        stage = Stage(
-            batch=batch,
-            scene=scene,
-            draws=belief.draws(case.generator, case.options.num_draws, is_next=False),
-            noise=noise,
-            error_ratio=_errors(case, batch, scene),
+    for number in range(batch.num_scenes):
+        scene, mix = one_scene(batch, number), _mix(case, batch.loads[number])
+        evaluation = PlanEvaluation(
+            scene,
+            LastingBelief(case.regimes, case.knowledge, scene, mix.context_tokens),
+            case.generator,
+            case.options.num_draws,
+            prompt_s_per_token=mix.prompt_s_per_token,
+            error_scale=case.options.error_scale,
         )
-        yield from _scene_verdicts(case, stage, belief, current[scene])
+        yield from _scene_verdicts(case, evaluation, current[number])
 
 
 def _in_force(case: Case, batch: Batch) -> Ints:
@@ -161,85 +160,65 @@ def _mix(case: Case, load: LoadLevel) -> Mix:
     return next(mix for mix in case.mixes if mix.load == load)
 
 
-def _errors(case: Case, batch: Batch, scene: int) -> Floats:
-    """Return the relative error of the step time, by route and the arm it would have; [R, A]."""
-    mix = _mix(case, batch.loads[scene])
-    rows = 1.0 if mix.is_lone else mix.rows
-    lengths = _lengths(batch, scene)
-    by_length = {
-        length: case.knowledge.cost.step_error_ratio(rows, rows * (1 + length), mix.context_tokens)
-        for length in np.unique(lengths).tolist()
-    }
-    return np.array([[by_length[length] for length in route] for route in lengths.tolist()])
-
-
-def _lengths(batch: Batch, scene: int) -> Ints:
-    """Return the draft length of each arm on each route, of adaptive ones the mean; [R, A]."""
-    rows = np.where(batch.rows[scene] > 0, batch.rows[scene], np.inf)[:, None]
-    drafted = np.rint(np.maximum(batch.positions[scene] / rows - 1, 0)).astype(np.intp)
-    return np.where([arm.is_adaptive for arm in batch.arms], drafted, batch.depth)
-
-
-def _scene_verdicts(
-    case: Case, stage: Stage, belief: LastingBelief, current: Ints
-) -> Iterator[Verdict]:
-    batch, load = stage.batch, stage.batch.loads[stage.scene]
+def _scene_verdicts(case: Case, evaluation: PlanEvaluation, current: Ints) -> Iterator[Verdict]:
+    batch, load = evaluation.mean, evaluation.mean.loads[0]
+    names = batch.routes[0]
     present = [
         route
-        for route, name in enumerate(batch.routes[stage.scene])
-        if batch.rows[stage.scene, route] > 0 and name in case.routes
+        for route, name in enumerate(names)
+        if batch.rows[0, route] > 0 and name in case.routes
     ]
-    if not stage.is_known(current):
+    if not evaluation.is_known(current):
         why = "no step like those of the plan in force was measured"
-        for route in present:
-            yield Verdict(route=batch.routes[stage.scene][route], load=load, why_not=why)
+        yield from (Verdict(route=names[route], load=load, why_not=why) for route in present)
         return
-    found = _weighed(case, stage, belief, current)
-    frozen = _frozen(case, stage, present) if found.is_safe(current) else {}
-    proposed = found.moved(current, found.improved(current, set(frozen)))
-    backing_of = _backing_of(case, stage, current, found)
-    settled = settle(stage, current, proposed, backing_of)
-    movable = [r for r in present if stage.batch.allowed[stage.scene, r].sum() > 1]
-    advice = pool_advice(stage, settled.plan, movable, case.options)
+    choice = _choice(case, evaluation, current)
+    frozen = _frozen(case, evaluation, present) if choice.is_safe(current) else {}
+    proposed = choice.moved(current, choice.improved(current, set(frozen)))
+    backing_of = _backing_of(case, evaluation, current, choice)
+    allowed = apply_guardrails(evaluation, current, proposed, backing_of)
+    movable = [route for route in present if batch.allowed[0, route].sum() > 1]
+    advice = pool_advice(evaluation, allowed.plan, movable, case.options)
     for route in present:
-        verdict = _verdict(case, stage, current, settled, route)
+        verdict = _verdict(case, evaluation, current, allowed, route)
         verdict = replace(
-            _with_loss(verdict, case, stage, current, route),
-            trials=_trials(case, stage, settled.plan, route),
+            _with_loss(verdict, case, evaluation, current, route),
+            trials=_trials(case, evaluation, allowed.plan, route),
             pool=advice if advice and verdict.route in advice.leaves else None,
         )
-        yield _with_runner_up(verdict, stage, current, settled.plan, route, backing_of, frozen)
+        yield _with_runner_up(verdict, evaluation, current, allowed.plan, route, backing_of, frozen)
 
 
-def _weighed(case: Case, stage: Stage, belief: LastingBelief, current: Ints) -> Weighing:
-    batch, names = one_scene(stage.batch, stage.scene), stage.batch.routes[stage.scene]
-    running = {name: batch.arms[arm] for name, arm in zip(names, current, strict=True)}
+def _choice(case: Case, evaluation: PlanEvaluation, current: Ints) -> PlanChoice:
+    batch = evaluation.mean
+    running = {name: batch.arms[arm] for name, arm in zip(batch.routes[0], current, strict=True)}
     context_tokens = _mix(case, batch.loads[0]).context_tokens
     charge = case.switching.charge(batch, running, context_tokens)
-    return Weighing(batch, belief, case.generator, case.options.as_control(), charge=charge)
+    return PlanChoice(evaluation, case.options.as_control(), charge=charge)
 
 
-def _with_loss(verdict: Verdict, case: Case, stage: Stage, current: Ints, route: int) -> Verdict:
+def _with_loss(
+    verdict: Verdict, case: Case, evaluation: PlanEvaluation, current: Ints, route: int
+) -> Verdict:
     """Add what the change itself loses, and in what time it earns that back."""
-    change, rows = verdict.change, stage.batch.rows[stage.scene]
+    change, rows = verdict.change, evaluation.mean.rows[0]
     if change is None or not verdict.is_change:
         return verdict
     share = float(rows[route] / rows.sum())
     context_tokens = _mix(case, verdict.load).context_tokens
     lost_s = case.switching.lost_s(change.current, change.proposed, share, context_tokens)
-    now = stage.rates(current)
-    gained = change.gain.mean * float(now.by_route[0, route] / now.goodput[0])
+    gained = change.engine_total.mean - 1
     if not (lost_s > LEAST_LOST_S and gained > 0):
         return verdict
     return replace(verdict, change=replace(change, lost_s=lost_s), payback_s=lost_s / gained)
 
 
-def _trials(case: Case, stage: Stage, plan: Ints, route: int) -> tuple[Trial, ...]:
-    name = stage.batch.routes[stage.scene][route]
-    seen = case.latencies.get((name, stage.batch.loads[stage.scene]))
+def _trials(case: Case, evaluation: PlanEvaluation, plan: Ints, route: int) -> tuple[Trial, ...]:
+    name = evaluation.mean.routes[0][route]
+    seen = case.latencies.get((name, evaluation.mean.loads[0]))
     burn_ratio = seen.burn_ratio(case.routes[name]) if seen else None
     found = trials(
-        stage,
+        evaluation,
         plan,
         route,
         knowledge=case.knowledge,
@@ -251,7 +230,7 @@ def _trials(case: Case, stage: Stage, plan: Ints, route: int) -> tuple[Trial, ..
 
 def _with_runner_up(
     verdict: Verdict,
-    stage: Stage,
+    evaluation: PlanEvaluation,
     current: Ints,
     plan: Ints,
     route: int,
@@ -262,18 +241,18 @@ def _with_runner_up(
     change = verdict.change
     if change is None or change.runner_up is None:
         return verdict
-    arm = stage.batch.arms.index(change.runner_up[0])
+    arm = evaluation.mean.arms.index(change.runner_up[0])
     why = frozen.get(route) if arm != current[route] else None
     if why is None and verdict.refusal is not None and verdict.refusal[0] == change.runner_up[0]:
         why = verdict.refusal[1]
     if why is None:
-        why = runner_up_reason(stage, plan, current, route, arm, backing_of)
+        why = runner_up_reason(evaluation, plan, current, route, arm, backing_of)
     return replace(verdict, change=replace(change, runner_up_reason=why))
 
 
-def _frozen(case: Case, stage: Stage, routes: Sequence[int]) -> dict[int, str]:
+def _frozen(case: Case, evaluation: PlanEvaluation, routes: Sequence[int]) -> dict[int, str]:
     """Return the routes whose entry changed too often lately, and the sentence that says so."""
-    names, load = stage.batch.routes[stage.scene], stage.batch.loads[stage.scene]
+    names, load = evaluation.mean.routes[0], evaluation.mean.loads[0]
     return {
         route: f"its Setting changed {case.options.granted_changes:.0f} times lately, and an entry "
         f"earns another change in {case.options.seconds_per_change:.0f} s"
@@ -282,25 +261,30 @@ def _frozen(case: Case, stage: Stage, routes: Sequence[int]) -> dict[int, str]:
     }
 
 
-def _backing_of(case: Case, stage: Stage, current: Ints, found: Weighing) -> BackingOf:
-    load = stage.batch.loads[stage.scene]
+def _backing_of(
+    case: Case, evaluation: PlanEvaluation, current: Ints, choice: PlanChoice
+) -> BackingOf:
+    load = evaluation.mean.loads[0]
 
-    def backing(plan: Ints, route: int, joint_gain: Interval | None) -> Backing:
-        name, arm = stage.batch.routes[stage.scene][route], stage.batch.arms[plan[route]]
+    def backing(plan: Ints, base: Ints, route: int, joint_gain: Interval | None) -> Backing:
+        name = evaluation.mean.routes[0][route]
+        arm = evaluation.mean.arms[plan[route]]
         limits, seen = case.routes[name], case.latencies.get((name, load))
         return Backing(
             depth=case.knowledge.depth(name, arm, load),
             is_live=Evidence.LIVE in case.knowledge.acceptance.evidence(name, arm),
-            is_cost_known=stage.is_known(plan),
+            is_cost_known=evaluation.is_known(plan),
+            gain=evaluation.gain(plan, base),
+            min_gain=case.options.min_gain * evaluation.effect(plan, base, route).token_share,
+            total_over_off=1 + evaluation.gain(plan, without(evaluation, plan, route)).mean,
             joint_gain=joint_gain,
-            low_over_off=found.over_off(plan),
+            low_over_off=choice.over_off(plan),
             least_over_off=case.options.least_over_off,
-            min_gain=case.options.min_gain,
-            tpot_s=stage.tpot_s(plan, route),
-            current_tpot_s=stage.tpot_s(current, route),
+            tpot_s=evaluation.tpot_s(plan, route),
+            current_tpot_s=evaluation.tpot_s(current, route),
             tpot_limit_s=limits.tpot_limit_s,
-            breaks_route=_broken_route(case, stage, current, plan),
-            ttft_s=_first_token_s(case, stage, current, plan, name),
+            breaks_route=_broken_route(case, evaluation, current, plan),
+            ttft_s=_first_token_s(case, evaluation, current, plan, name),
             ttft_limit_s=limits.ttft_limit_s,
             burn_ratio=seen.burn_ratio(limits) if seen else None,
             max_burn_ratio=case.options.max_burn_ratio,
@@ -309,91 +293,83 @@ def _backing_of(case: Case, stage: Stage, current: Ints, found: Weighing) -> Bac
     return backing
 
 
-def _broken_route(case: Case, stage: Stage, current: Ints, plan: Ints) -> str | None:
+def _broken_route(case: Case, evaluation: PlanEvaluation, current: Ints, plan: Ints) -> str | None:
     """Name an unchanged route whose time per token the plan takes over its limit."""
-    for route, name in enumerate(stage.batch.routes[stage.scene]):
+    batch = evaluation.mean
+    for route, name in enumerate(batch.routes[0]):
         limits = case.routes.get(name)
         is_bound = limits is not None and limits.tpot_limit_s is not None
-        if (
-            not is_bound
-            or stage.batch.rows[stage.scene, route] == 0
-            or plan[route] != current[route]
-        ):
+        if not is_bound or batch.rows[0, route] == 0 or plan[route] != current[route]:
             continue
-        limit_s = float(stage.batch.limit_s[stage.scene, route, plan[route]])
-        if stage.seconds(plan) > max(limit_s, stage.seconds(current)):
+        limit_s = float(batch.limit_s[0, route, plan[route]])
+        if evaluation.step_s(plan) > max(limit_s, evaluation.step_s(current)):
             return name
     return None
 
 
-def _first_token_s(case: Case, stage: Stage, current: Ints, plan: Ints, name: str) -> float | None:
+def _first_token_s(
+    case: Case, evaluation: PlanEvaluation, current: Ints, plan: Ints, name: str
+) -> float | None:
     """Predict the time to first token where it is within its limit now; None elsewhere."""
-    load = stage.batch.loads[stage.scene]
+    load = evaluation.mean.loads[0]
     slack_s = _first_token_slack_s(case, name, load)
     high_s = case.latencies[name, load].high_ttft_s if slack_s is not None else None
     if slack_s is None or slack_s <= 0 or high_s is None:
         return None
-    return high_s + max(0.0, stage.seconds(plan) - stage.seconds(current))
+    return high_s + max(0.0, evaluation.step_s(plan) - evaluation.step_s(current))
 
 
-def _verdict(case: Case, stage: Stage, current: Ints, settled: Settled, route: int) -> Verdict:
-    batch, plan = stage.batch, settled.plan
-    name, load = batch.routes[stage.scene][route], batch.loads[stage.scene]
+def _verdict(
+    case: Case, evaluation: PlanEvaluation, current: Ints, allowed: Allowed, route: int
+) -> Verdict:
+    batch, plan = evaluation.mean, allowed.plan
+    name, load = batch.routes[0][route], batch.loads[0]
     missing = tuple(arm for arm in batch.arms if not case.knowledge.has_evidence(name, arm, load))
-    why = _no_choice_reason(stage, plan, current, route, missing)
+    why = _no_choice_reason(evaluation, plan, current, route, missing)
     if why is not None:
         return Verdict(route=name, load=load, why_not=why, missing=missing)
-    change = replace(load_change(stage, plan, current, route, ""), goodput=stage.goodput(plan))
-    best = best_speedup(stage, plan, route)
-    alone = None
-    if plan[route] != current[route] and int((plan != current).sum()) > 1:
-        by_itself = stage.without_change(current, plan, route)
-        alone = None if by_itself is None else stage.gain(by_itself, current, route)
+    best = best_over_off(evaluation, plan, route)
+    needs_set = route in allowed.needs_set
     return Verdict(
         route=name,
         load=load,
         missing=missing,
-        change=change,
-        refusal=settled.refusals.get(route),
-        step_ratio=_step_ratio(stage, plan, current, route),
+        change=load_change(evaluation, plan, current, route, needs_set=needs_set),
+        refusal=allowed.refusals.get(route),
         best_arm=batch.arms[best[0]] if best else None,
-        best_speedup=best[1] if best else None,
-        best_tokens=_tokens(stage, route, best[0]) if best else None,
-        needed_tokens=_needed_tokens(stage, plan, route, best[0]) if best else None,
-        alone=alone,
-        min_gain=case.options.min_gain,
-        goodput=float(stage.rates(plan).goodput[0]),
+        best_over_off=best[1] if best else None,
+        best_tokens=_tokens(evaluation, route, best[0]) if best else None,
+        needed_tokens=_needed_tokens(evaluation, plan, route, best[0]) if best else None,
+        goodput=float(evaluation.rates(plan).goodput[0]),
     )
 
 
-def _step_ratio(stage: Stage, plan: Ints, current: Ints, route: int) -> float:
-    """Return how a step grows by a route's change, or by all of them where only that is known."""
-    without = stage.without_change(plan, current, route)
-    return stage.seconds(plan) / stage.seconds(current if without is None else without)
-
-
 def _no_choice_reason(
-    stage: Stage, plan: Ints, current: Ints, route: int, missing: Sequence[Setting]
+    evaluation: PlanEvaluation, plan: Ints, current: Ints, route: int, missing: Sequence[Setting]
 ) -> str | None:
     """Say why a route has but one arm to choose; None where it has more."""
-    in_force = stage.batch.arms[current[route]]
+    in_force = evaluation.mean.arms[current[route]]
     if in_force in missing:
         return f"{in_force.label} is in force and was not observed enough lately"
-    if int(stage.batch.allowed[stage.scene, route].sum()) < 2:
+    if int(evaluation.mean.allowed[0, route].sum()) < 2:
         return f"only {in_force.label} has evidence"
-    if int((stage.scores(plan, route) > 0).sum()) < 2:
+    if int((evaluation.scores(plan, route) > 0).sum()) < 2:
         return f"only the step time of {in_force.label} was measured near this batch size"
     return None
 
 
-def _tokens(stage: Stage, route: int, arm: int) -> float:
-    return stage.tokens_per_pass(route, arm).mean
+def _tokens(evaluation: PlanEvaluation, route: int, arm: int) -> float:
+    return float(evaluation.mean.tokens[0, route, arm] / evaluation.mean.rows[0, route])
 
 
-def _needed_tokens(stage: Stage, plan: Ints, route: int, arm: int) -> float:
-    """Return the tokens of a pass at which an arm equals off, all other routes as planned."""
-    with_off, with_it = with_arm(plan, route, 0), with_arm(plan, route, arm)
-    off, on = stage.rates(with_off), stage.rates(with_it)
-    others = float(on.goodput[0] - on.by_route[0, route])
-    needed = (float(off.goodput[0]) - others) / float(on.by_route[0, route])
-    return needed * _tokens(stage, route, arm)
+def _needed_tokens(evaluation: PlanEvaluation, plan: Ints, route: int, arm: int) -> float:
+    """Return the tokens of a pass at which an arm equals off, all other routes as planned.
+
+    The engine's total is what is equal; 1 is the least that a pass can yield.
+    """
+    on, rows = with_arm(plan, route, arm), float(evaluation.mean.rows[0, route])
+    off = without(evaluation, on, route)
+    slower = evaluation.step_s(on) / evaluation.step_s(off)
+    tokens = evaluation.rates(off)
+    others = float(tokens.goodput[0] - tokens.by_route[0, route]) * evaluation.step_s(off)
+    return max(1.0, 1 + (slower - 1) * (others + rows) / rows)

@@ -6,40 +6,47 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from collectors.records import LoadLevel, Method, Setting
-from policy.types import AcceptanceCurve, Interval, LoadChange
+from policy.changes import JointEffect, LoadChange
+from policy.types import AcceptanceCurve, Interval
 
 
-def change_reason(load: LoadLevel, change: LoadChange, step_ratio: float) -> str:
-    """Say why a Setting is proposed in place of another."""
-    proposed, current, gain = change.proposed, change.current, change.gain
-    if proposed.method is Method.OFF:
+def change_reason(load: LoadLevel, change: LoadChange) -> str:
+    """Say why a Setting is proposed in place of another: the verdict, the figures, why."""
+    total = _figure("engine total", change.engine_total)
+    speed = _figure("this route's speed", change.route_speed)
+    if change.proposed.method is Method.OFF:
         return (
-            f"At load {load.label} {current.label} costs more than it yields: off gives "
-            f"{gain.mean:+.1%} (90 % interval {gain.low:+.1%} to {gain.high:+.1%})."
+            f"At load {load.label} turn {change.current.label} off, it costs more than it yields: "
+            f"{total}, {speed}."
         )
     return (
-        f"At load {load.label} {proposed.label} gives {gain.mean:+.1%} over {current.label} "
-        f"(90 % interval {gain.low:+.1%} to {gain.high:+.1%}): "
-        f"{change.tokens_per_pass.mean:.2f} tokens a pass for {step_ratio:.2f} times the step time."
+        f"At load {load.label} {change.proposed.label} in place of {change.current.label}: "
+        f"{speed}, {total}; {change.tokens_per_pass.mean:.2f} tokens a pass in place of "
+        f"{change.current_tokens_per_pass:.2f}, {change.step_ratio.mean:.2f} times the step time."
     )
+
+
+def _figure(name: str, ratio: Interval) -> str:
+    less = ratio.minus_one
+    return f"{name} {less.mean:+.1%} (90 % interval {less.low:+.1%} to {less.high:+.1%})"
 
 
 def stay_reason(
     load: LoadLevel, current: Setting, best: tuple[Setting, float] | None, refusal: str | None
 ) -> str:
     """Say why nothing changes."""
-    if best is None or best[1] <= 0:
+    if best is None or best[1] <= 1:
         return f"At load {load.label} {current.label} is the best of the Settings with evidence."
-    arm, gain = best
+    arm, total = best
     why = refusal or "that is too little to change for"
-    return f"At load {load.label} {arm.label} would give {gain:+.1%}, but {why}."
+    return f"At load {load.label} {arm.label} would give {total - 1:+.1%} engine total, but {why}."
 
 
-def alone_reason(load: LoadLevel, alone: Interval) -> str:
-    """Say what a change is worth while every other route stays as it is."""
+def set_reason(load: LoadLevel, joint: JointEffect) -> str:
+    """Say that a change pays only with those of other routes, and what all bring together."""
     return (
-        f"At load {load.label} the gain counts on the changes of the other routes; approved alone, "
-        f"with the others as they are, it is {alone.mean:+.1%}."
+        f"At load {load.label} only if the changes of {' and '.join(joint.routes)} are approved "
+        f"together: {_figure('engine total', joint.engine_total)}."
     )
 
 

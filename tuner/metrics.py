@@ -31,7 +31,7 @@ DECLARED = {
     "spectuner_acceptance_ratio": "accepted over drafted tokens, last five minutes",
     "spectuner_pass_tokens": "tokens per target pass, last five minutes",
     "spectuner_drift_alarms": "drift alarms that last and that nobody acknowledged, by kind",
-    "spectuner_recommended_gain_ratio": "predicted gain of the newest recommendation",
+    "spectuner_recommended_gain_ratio": "predicted gain of the engine's total, newest advice",
     "spectuner_route_speed_over_off_predicted_ratio": (
         "predicted speed of a route's requests over off, of what is in force"
     ),

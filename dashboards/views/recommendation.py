@@ -25,7 +25,8 @@ class RecommendationLine:
         changed_at: when its state last changed.
         changed_by: who changed it last.
         num_changes: load levels at which it changes the Setting.
-        best_gain: the largest predicted gain among them; None where nothing changes.
+        best_gain: the largest predicted gain of the engine's total among them; None where nothing
+            changes.
         best_load: the load level of that gain.
         headline: first reason of the policy.
         outcome: predicted beside measured, where it is or was in force and could be measured: one

@@ -21,7 +21,7 @@ class Proposal:
         advice: change, no change, or not enough data.
         setting: Setting recommended; None where the policy did not speak of this load level.
         is_change: whether that differs from what was in force when it was said.
-        gain: predicted relative change of goodput; None likewise.
+        gain: predicted relative change of the engine's total; None likewise.
     """
 
     recommendation_id: int

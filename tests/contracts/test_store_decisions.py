@@ -126,12 +126,12 @@ def test_the_same_proposal_said_again_updates_the_pending_row_in_place(store: St
     assert again is not None
     assert (again.id, again.revision) == (first.id, 2)
     assert (again.created_at, again.refreshed_at) == (NOW, LATER)
-    assert again.said.changes[0].gain.mean == 0.49
+    assert again.said.changes[0].engine_total.mean == 1.49
     with store.reading() as session:
         kept = evidence.revisions(session, first.id)
-    assert [(one.number, one.at, one.changes[0].gain.mean) for one in kept] == [
-        (1, NOW, 0.4),
-        (2, LATER, 0.49),
+    assert [(one.number, one.at, one.changes[0].engine_total.mean) for one in kept] == [
+        (1, NOW, 1.4),
+        (2, LATER, 1.49),
     ]
 
 
@@ -148,7 +148,7 @@ def test_many_small_steps_out_of_the_first_interval_supersede(store: Store):
         why = recommendations.transitions(session, first.id)[-1].why
     assert (old.state, old.successor) == (State.SUPERSEDED, moved.id)
     assert why == (
-        "replaced by newer evidence: its figure at load 1 is +53% now, outside +30% to +50%"
+        "replaced by newer evidence: its engine total at load 1 is +53% now, outside +30% to +50%"
     )
 
 

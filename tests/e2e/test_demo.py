@@ -37,7 +37,8 @@ CELL_KEYS = {
     "tokens_per_pass",
     "setting",
     "recommended",
-    "predicted_gain",
+    "route_speed",
+    "engine_total",
 }
 
 

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from collectors.records import OFF, Setting, load_level_of
 from policy.acceptance import AcceptanceModel
+from policy.belief import Belief
 from policy.controller import Controller
 from policy.cost import CostModel
 from policy.knowledge import Knowledge, Mix, Venture
 from policy.learning import Learner
 from policy.options import ControlOptions
+from policy.plan_choice import PlanChoice
+from policy.plan_evaluation import PlanEvaluation
 from policy.scenes import shared_batch
 from policy.simulate.engine import ARMS, Choice, Counts, Engine, Turn
 from policy.simulate.match import prediction_of
@@ -27,7 +30,6 @@ from policy.simulate.worlds import ROUTES as WORLD_ROUTES
 from policy.simulate.worlds import draw_world
 from policy.switching import Charge
 from policy.types import DraftObservation, Evidence, LoadMix, Observation, StepCost, Window
-from policy.weighing import Belief, Weighing
 from tests.policy.worlds import END_S, draft, draft_costs, observation, step_costs, window
 
 ROUTES = ("chat", "code", "other")
@@ -115,7 +117,7 @@ def test_a_burst_beyond_all_that_was_measured_harms_one_window_at_most() -> None
         assert got.goodput[44:60].sum() > 1.03 * off[44:60].sum()
 
 
-def weighed(loss_s: float, hold_windows: float) -> tuple[Weighing, np.ndarray]:  # type: ignore[type-arg]
+def chosen(loss_s: float, hold_windows: float) -> tuple[PlanChoice, np.ndarray]:  # type: ignore[type-arg]
     """A batch of three routes whose drafts of three pay, where changing one costs a third."""
     learner = Learner(AcceptanceModel.empty(), CostModel.empty())
     known = window(
@@ -140,36 +142,38 @@ def weighed(loss_s: float, hold_windows: float) -> tuple[Weighing, np.ndarray]: 
     charge = Charge(lost_windows=lost, hold_windows=np.full(3, hold_windows))
     belief = Belief(learner.regimes, knowledge, batch, 4096.0)
     generator = np.random.default_rng(0)
-    found = Weighing(batch, belief, generator, ControlOptions(), charge=charge)
+    options = ControlOptions()
+    evaluation = PlanEvaluation(batch, belief, generator, options.num_draws)
+    found = PlanChoice(evaluation, options, charge=charge)
     return found, found.improved(np.zeros(3, dtype=np.intp), set())
 
 
 def test_a_change_is_made_only_where_it_earns_what_it_loses() -> None:
     off = np.zeros(3, dtype=np.intp)
-    cheap, target = weighed(0.2, hold_windows=30.0)
+    cheap, target = chosen(0.2, hold_windows=30.0)
     assert target.tolist() == [2, 2, 2]
     assert cheap.moved(off, target).tolist() == [2, 2, 2]
-    dear, _ = weighed(20.0, hold_windows=10.0)
+    dear, _ = chosen(20.0, hold_windows=10.0)
     assert dear.moved(off, target).tolist() == [0, 0, 0]
-    lasting, _ = weighed(20.0, hold_windows=200.0)
+    lasting, _ = chosen(20.0, hold_windows=200.0)
     assert lasting.moved(off, target).tolist() == [2, 2, 2]
 
 
 def test_what_a_change_loses_is_missing_from_the_goodput_predicted_for_its_window() -> None:
-    found, target = weighed(0.2, hold_windows=30.0)
-    free, _ = weighed(0.0, hold_windows=30.0)
+    found, target = chosen(0.2, hold_windows=30.0)
+    free, _ = chosen(0.0, hold_windows=30.0)
     assert found.goodput(target).mean == pytest.approx(0.8 * free.goodput(target).mean)
 
 
 def test_a_risk_is_not_laid_to_a_plan_for_what_going_to_it_loses() -> None:
-    found, target = weighed(0.2, hold_windows=30.0)
-    free, _ = weighed(0.0, hold_windows=30.0)
+    found, target = chosen(0.2, hold_windows=30.0)
+    free, _ = chosen(0.0, hold_windows=30.0)
     assert found.least_goodput(target) == pytest.approx(0.8 * free.least_goodput(target))
 
 
 def test_a_try_must_bring_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of the rows would bring three windows of the batch: nine of its own rows."""
-    found, _ = weighed(0.0, hold_windows=30.0)
+    found, _ = chosen(0.0, hold_windows=30.0)
     off, is_open = np.zeros(3, dtype=np.intp), np.ones(3, dtype=np.bool_)
     base = float(found.goodput(off).mean)
     worth = np.full((3, 3), -np.inf)
@@ -193,7 +197,7 @@ def test_times_are_learned_at_once_while_a_plan_is_held_back_for_them() -> None:
 
 
 def test_what_runs_already_costs_nothing_to_keep() -> None:
-    dear, target = weighed(20.0, hold_windows=10.0)
+    dear, target = chosen(20.0, hold_windows=10.0)
     assert dear.moved(target, target).tolist() == target.tolist()
 
 

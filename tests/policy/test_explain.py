@@ -38,7 +38,7 @@ def test_at_the_acceptance_named_the_setting_equals_off() -> None:
     assert point.needed_tokens_per_pass == pytest.approx(1.6, abs=0.01)
     (there,) = asked([flat(point.needed_acceptance)], OFF, (draft(3),))
     assert there.turning_points[0].tokens_per_pass == pytest.approx(1.6, abs=0.01)
-    assert only([there]).speedup.mean == pytest.approx(1.0, abs=0.01)
+    assert only([there]).over_off.mean == pytest.approx(1.0, abs=0.01)
 
 
 def test_where_no_acceptance_would_help_it_says_so() -> None:
@@ -61,7 +61,7 @@ def test_the_runner_up_is_compared_with_what_is_proposed() -> None:
 def test_a_runner_up_that_guardrails_refuse_is_refused_with_their_words() -> None:
     change = only(asked([priced(0.1)], draft(2)))
     assert change.runner_up_reason is not None
-    assert "below the 3.0% that a change must bring" in change.runner_up_reason
+    assert "below the 3.0% that a change of this route must bring" in change.runner_up_reason
 
 
 def test_each_kind_of_evidence_is_shown_with_what_it_weighs() -> None:

@@ -9,25 +9,25 @@ import pytest
 
 from collectors.records import OFF, AcceptanceRule, load_level_of
 from policy.guardrails import Backing, unsafe_reason
-from policy.types import Interval, LoadChange
-from tests.policy.worlds import draft
+from policy.types import Interval
+from tests.policy.worlds import draft, load_change
 
 
 def around(mean: float, width: float = 0.01) -> Interval:
     return Interval(low=mean - width, mean=mean, high=mean + width)
 
 
-CHANGE = LoadChange(
-    load=load_level_of(1),
-    current=OFF,
-    proposed=draft(3),
-    tokens_per_pass=around(2.5),
-    gain=around(0.5),
-    speedup=around(1.5),
-    runner_up=None,
-    reason="",
+CHANGE = load_change(
+    load_level_of(1), OFF, draft(3), tokens_per_pass=around(2.5), over_off=around(1.5)
 )
-BACKING = Backing(depth=3, is_live=True, is_cost_known=True, tpot_s=0.01, current_tpot_s=0.02)
+BACKING = Backing(
+    depth=3,
+    is_live=True,
+    is_cost_known=True,
+    gain=around(0.5),
+    tpot_s=0.01,
+    current_tpot_s=0.02,
+)
 
 
 def test_a_change_with_evidence_and_gain_passes() -> None:
@@ -35,14 +35,16 @@ def test_a_change_with_evidence_and_gain_passes() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", ["tokens_per_pass", "gain", "speedup"])
+@pytest.mark.parametrize(
+    "name", ["tokens_per_pass", "step_ratio", "route_speed", "engine_total", "over_off"]
+)
 def test_what_is_no_number_is_refused(name: str, value: float) -> None:
     broken = replace(CHANGE, **{name: Interval(low=0.1, mean=value, high=0.9)})  # type: ignore[arg-type]
     assert "is not a number" in str(unsafe_reason(broken, BACKING))
 
 
 def test_an_interval_without_its_mean_is_refused() -> None:
-    broken = replace(CHANGE, gain=Interval(low=0.6, mean=0.5, high=0.9))
+    broken = replace(CHANGE, engine_total=Interval(low=1.6, mean=1.5, high=1.9))
     assert "outside its own interval" in str(unsafe_reason(broken, BACKING))
 
 
@@ -50,7 +52,7 @@ REFUSED = {
     "no step time near": replace(BACKING, is_cost_known=False),
     "never observed or replayed here: not evaluable": replace(BACKING, depth=0),
     "k 3 lies beyond the evidence, which ends at position 2": replace(BACKING, depth=2),
-    "below the 60.0% that a change must bring": replace(BACKING, min_gain=0.6),
+    "below the 60.0% that a change of this route must bring": replace(BACKING, min_gain=0.6),
     "all changes at this load level together": replace(BACKING, joint_gain=around(0.0)),
     "10.0 ms a token, over the route's limit of 5.0 ms": replace(
         BACKING, tpot_limit_s=0.005, current_tpot_s=0.004
@@ -75,19 +77,20 @@ def test_a_lossy_rule_is_never_recommended_but_may_be_left_in_force() -> None:
 
 
 def test_a_gain_that_may_be_none_is_refused() -> None:
-    unsure = replace(CHANGE, gain=around(0.05, 0.06))
-    assert "its gain may be none: 90 % interval -1.0% to +11.0%" in str(
-        unsafe_reason(unsure, BACKING)
+    unsure = replace(BACKING, gain=around(0.05, 0.06))
+    assert "not statistically significant: 90 % interval of the engine's tokens -1.0% to" in str(
+        unsafe_reason(CHANGE, unsure)
     )
 
 
 def test_speculation_below_off_is_refused_even_if_better_than_now() -> None:
-    slow = replace(CHANGE, current=draft(8), speedup=around(0.9))
-    assert "below speculation off, at 0.90 of it" in str(unsafe_reason(slow, BACKING))
+    slow = replace(CHANGE, current=draft(8))
+    below = replace(BACKING, total_over_off=0.9)
+    assert "below speculation off, at 0.90 of it" in str(unsafe_reason(slow, below))
 
 
 def test_off_needs_no_acceptance_evidence() -> None:
-    stop = replace(CHANGE, current=draft(8), proposed=OFF, speedup=around(1.0))
+    stop = replace(CHANGE, current=draft(8), proposed=OFF)
     assert unsafe_reason(stop, replace(BACKING, depth=0, is_live=False)) is None
 
 

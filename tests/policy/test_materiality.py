@@ -41,8 +41,8 @@ def test_a_mean_inside_the_interval_that_was_shown_is_no_news(gain: float):
 @pytest.mark.parametrize(
     ("now", "reason"),
     [
-        (change(gain=0.51), "figure at load 1 is +51% now, outside +30% to +50%"),
-        (change(gain=0.29), "figure at load 1 is +29% now"),
+        (change(gain=0.51), "its engine total at load 1 is +51% now, outside +30% to +50%"),
+        (change(gain=0.29), "its engine total at load 1 is +29% now"),
         (change(LOOKUP_5), "it proposes prompt_lookup k=5 over off at load 1"),
         (change(current=LOOKUP_5), "it proposes draft_model k=3 over prompt_lookup k=5 at load 1"),
         (change(load=LOAD_2), "no longer changes the Setting at load 1"),
@@ -62,8 +62,8 @@ def test_another_advice_is_material():
 
 
 def test_no_interval_counts_as_narrower_than_a_hundredth():
-    exact = replace(change(), gain=Interval.certain(0.4))
-    near = replace(change(), gain=Interval.certain(0.405))
+    exact = replace(change(), engine_total=Interval.certain(1.4))
+    near = replace(change(), engine_total=Interval.certain(1.405))
 
     assert material_reason(said("chat", exact), said("chat", near)) is None
 
@@ -103,8 +103,8 @@ def test_a_recommendation_of_which_nothing_is_left_changes_nothing():
     assert left.advice is Advice.NO_CHANGE
     assert left.reasons[0] == (
         "draft_model k=3 at load 1 is snoozed: #7 was rejected by ann because not before the "
-        "weekend; it comes back when its figure lies wholly above +50%, or 1000 more passes of the "
-        "route put its mean above +50%."
+        "weekend; it comes back when its engine total lies wholly above +50%, or 1000 more passes "
+        "of the route put its mean above +50%."
     )
 
 

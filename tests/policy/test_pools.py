@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from collectors.records import OFF, load_level_of
-from policy.effects import Stage
+from policy.belief import Belief
 from policy.goodput import Batch, rates
 from policy.options import RecommendOptions
+from policy.plan_evaluation import PlanEvaluation
 from policy.planner import best_plan
 from policy.pools import best_split, goodputs, pool_advice, staying, unknown_reason
 from policy.statistics import Floats, Ints
@@ -76,17 +77,30 @@ def all_routes(batch: Batch) -> list[int]:
     return list(range(batch.rows.shape[1]))
 
 
-def stage_of(batch: Batch, spread: float = 0.02) -> Stage:
-    rng = np.random.default_rng(0)
-    tokens = batch.tokens[0] / batch.rows[0][:, None]
-    drawn = tokens * (1 + spread * rng.standard_normal((200, *tokens.shape)) * (DEPTH > 0))
-    return Stage(
-        batch=batch,
-        scene=0,
-        draws=drawn,
-        noise=rng.standard_normal(200),
-        error_ratio=np.full(tokens.shape, 0.01),
-    )
+class Known(Belief):
+    """A belief in the tokens of a batch, with a spread."""
+
+    def __init__(self, batch: Batch, spread: float) -> None:
+        self.tokens = batch.tokens[0] / batch.rows[0][:, None]
+        self.positions = batch.positions
+        self.spread = spread
+
+    def mean_tokens(self) -> Floats:
+        return self.tokens
+
+    def mean_positions(self) -> Floats:
+        return self.positions
+
+    def draws(self, generator: np.random.Generator, num_draws: int, *, is_next: bool) -> Floats:
+        noise = generator.standard_normal((num_draws, *self.tokens.shape))
+        return np.asarray(self.tokens * (1 + self.spread * noise * (DEPTH > 0)))
+
+    def step_error_ratio(self, rows: float, positions: float) -> float:
+        return 0.01
+
+
+def evaluated(batch: Batch, spread: float = 0.02) -> PlanEvaluation:
+    return PlanEvaluation(batch, Known(batch, spread), np.random.default_rng(0), 200)
 
 
 def test_without_a_tax_it_is_the_same_where_routes_run_off() -> None:
@@ -128,7 +142,7 @@ def test_a_route_that_runs_off_is_advised_to_leave_where_off_is_dear() -> None:
     plan = planned(batch)
     assert plan.tolist() == [0, 0]
     options = RecommendOptions(clean_pool=True, off_tax_ratio=0.08)
-    advice = pool_advice(stage_of(batch), plan, all_routes(batch), options)
+    advice = pool_advice(evaluated(batch), plan, all_routes(batch), options)
     assert advice is not None
     assert advice.leaves == ("chat", "code")
     assert advice.gain.mean == pytest.approx(0.08)
@@ -139,7 +153,7 @@ def test_a_route_that_runs_off_is_advised_to_leave_where_off_is_dear() -> None:
 def test_routes_that_may_not_be_moved_stay() -> None:
     batch = batch_of([40.0, 24.0], [0.1, 0.2])
     options = RecommendOptions(clean_pool=True, off_tax_ratio=0.2)
-    advice = pool_advice(stage_of(batch), planned(batch), [1], options)
+    advice = pool_advice(evaluated(batch), planned(batch), [1], options)
     assert advice is not None
     assert advice.leaves == ("code",)
     assert dict(advice.settings) == {"chat": OFF}
@@ -148,14 +162,14 @@ def test_routes_that_may_not_be_moved_stay() -> None:
 def test_no_route_leaves_where_drafts_pay() -> None:
     batch = batch_of([2.0, 2.0], [0.9, 0.8])
     options = RecommendOptions(clean_pool=True, off_tax_ratio=0.15)
-    assert pool_advice(stage_of(batch), planned(batch), [0, 1], options) is None
+    assert pool_advice(evaluated(batch), planned(batch), [0, 1], options) is None
 
 
 @pytest.mark.parametrize("tax", [0.01, 0.04])
 def test_a_gain_that_is_too_small_or_not_sure_is_no_advice(tax: float) -> None:
     batch = batch_of([40.0, 24.0], [0.1, 0.2])
     options = RecommendOptions(clean_pool=True, off_tax_ratio=tax, min_gain=0.03)
-    advice = pool_advice(stage_of(batch), planned(batch), [0, 1], options)
+    advice = pool_advice(evaluated(batch), planned(batch), [0, 1], options)
     assert (advice is not None) == (tax > 0.03)
 
 
@@ -163,7 +177,7 @@ def test_without_a_pool_or_a_known_tax_nothing_is_advised() -> None:
     batch = batch_of([40.0, 24.0], [0.1, 0.2])
     unknown = RecommendOptions(clean_pool=True)
     for options in (RecommendOptions(off_tax_ratio=0.2), unknown):
-        assert pool_advice(stage_of(batch), planned(batch), [0, 1], options) is None
+        assert pool_advice(evaluated(batch), planned(batch), [0, 1], options) is None
     assert "not evaluable: set off_tax_ratio" in (unknown_reason(unknown) or "")
     assert unknown_reason(RecommendOptions()) is None
     assert unknown_reason(RecommendOptions(clean_pool=True, off_tax_ratio=0.0)) is None

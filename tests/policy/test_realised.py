@@ -11,7 +11,7 @@ from collectors.records import OFF, LoadLevel, Plan, PlanEntry, Setting, load_le
 from policy.decode_sum import DecodeSum
 from policy.realised import MIN_WINDOWS, Ran, RealisedLevel, realised
 from policy.types import Advice, Interval, LoadChange, LoadMix, Recommendation, Window
-from tests.policy.worlds import draft
+from tests.policy.worlds import draft, load_change
 
 ONE, FOUR, EIGHT = load_level_of(1), load_level_of(4), load_level_of(8)
 LENGTH_S = 60.0
@@ -27,17 +27,7 @@ SINCE = plan(("chat", draft(3)))
 
 
 def change(load: LoadLevel = FOUR, predicted: Interval | None = None) -> LoadChange:
-    return LoadChange(
-        load=load,
-        current=OFF,
-        proposed=draft(3),
-        tokens_per_pass=NOTHING,
-        gain=NOTHING,
-        speedup=NOTHING,
-        runner_up=None,
-        reason="it pays",
-        goodput=predicted,
-    )
+    return load_change(load, OFF, draft(3), goodput=predicted)
 
 
 def said(*changes: LoadChange, predicted: Mapping[str, float] | None = None) -> Recommendation:

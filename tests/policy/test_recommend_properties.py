@@ -16,6 +16,7 @@ from policy.types import (
     Advice,
     DraftObservation,
     Evidence,
+    LoadChange,
     LoadMix,
     Observation,
     Recommendation,
@@ -163,24 +164,47 @@ LIMITS = st.one_of(st.none(), st.floats(1e-3, 10))
 PLANS = st.builds(Plan, default=SETTINGS)
 
 
+def require_consistent(change: LoadChange) -> None:
+    """Each figure lies in its interval and follows from the others."""
+    values = (
+        change.route_speed,
+        change.engine_total,
+        change.over_off,
+        change.step_ratio,
+        change.tokens_per_pass,
+        change.goodput,
+    )
+    assert all(-math.inf < v.low <= v.mean <= v.high < math.inf for v in values)
+    longer = change.tokens_per_pass.mean / change.current_tokens_per_pass
+    assert math.isclose(change.route_speed.mean, longer / change.step_ratio.mean, rel_tol=1e-9)
+    if not change.needs_set:
+        share = change.token_share
+        total = (1 - share + share * longer) / change.step_ratio.mean
+        assert math.isclose(change.engine_total.mean, total, rel_tol=1e-9)
+    assert 1 <= change.tokens_per_pass.mean <= change.proposed.k + 1 + 1e-9
+
+
 def require_safe(found: Recommendation, windows: list[Window], options: RecommendOptions) -> None:
     """Check every change against what was put in, by other means than the guardrails."""
     model = AcceptanceModel.empty()
     for seen in sorted((w for w in windows if math.isfinite(w.end_s)), key=lambda w: w.end_s):
         model = model.updated(seen)
+    assert all(point.needed_tokens_per_pass >= 1 for point in found.turning_points)
     for change in found.changes:
-        values = (change.gain, change.speedup, change.tokens_per_pass)
-        assert all(-math.inf < v.low <= v.mean <= v.high < math.inf for v in values)
+        require_consistent(change)
         assert change.reason
         if change.proposed == change.current:
             continue
         assert found.advice is Advice.CHANGE
-        assert change.gain.low > 0
-        assert change.gain.mean >= options.min_gain
+        if change.needs_set:
+            assert change.joint is not None
+            assert change.joint.engine_total.low > 1
+        else:
+            assert change.engine_total.low > 1
+            assert change.engine_total.mean >= 1 + options.min_gain * change.token_share
         if change.proposed != OFF:
             depth = model.faded_to(END_S).depth(found.route, change.proposed, min_passes=MIN_PASSES)
             assert change.proposed.k <= depth
-            assert change.speedup.mean >= 1
 
 
 @given(

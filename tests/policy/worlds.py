@@ -10,6 +10,8 @@ from collectors.records import LoadLevel, Method, Setting, load_level_of
 from policy.types import (
     DraftObservation,
     Evidence,
+    Interval,
+    LoadChange,
     LoadMix,
     Observation,
     StepCost,
@@ -120,4 +122,29 @@ def window(
         step_costs=tuple(costs),
         draft_costs=tuple(drafts),
         mixes=tuple(mixes),
+    )
+
+
+NOTHING_KNOWN = Interval.certain(1.0)
+
+
+def load_change(
+    load: LoadLevel, current: Setting, proposed: Setting, **figures: object
+) -> LoadChange:
+    """A change whose figures are 1 but for those given."""
+    ones = dict.fromkeys(
+        ("tokens_per_pass", "step_ratio", "route_speed", "engine_total", "over_off"), NOTHING_KNOWN
+    )
+    given: dict[str, object] = {
+        "current_tokens_per_pass": 1.0,
+        "token_share": 1.0,
+        "runner_up": None,
+        "reason": "it pays",
+        "goodput": NOTHING_KNOWN,
+    }
+    return LoadChange(
+        load=load,
+        current=current,
+        proposed=proposed,
+        **(ones | given | figures),  # type: ignore[arg-type]
     )

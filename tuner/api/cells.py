@@ -119,5 +119,5 @@ def _proposal(load: LoadLevel, said: StoredRecommendation) -> Proposal:
         advice=said.said.advice,
         setting=change.proposed if change else None,
         is_change=change is not None and change.proposed != change.current,
-        gain=change.gain if change else None,
+        gain=change.engine_total.minus_one if change else None,
     )

@@ -49,7 +49,7 @@ def line_of(
     """Return what a list shows of a recommendation, given what was measured of it."""
     said = stored.said
     moved = changes_of(said)
-    best = max(moved, key=lambda change: change.gain.mean, default=None)
+    best = max(moved, key=lambda change: change.engine_total.mean, default=None)
     last = history[-1] if history else None
     outcome = telling(measured)
     return RecommendationLine(
@@ -61,7 +61,7 @@ def line_of(
         changed_at=last.at if last else stored.created_at,
         changed_by=last.who if last else "",
         num_changes=len(moved),
-        best_gain=best.gain if best else None,
+        best_gain=best.engine_total.minus_one if best else None,
         best_load=best.load if best else None,
         headline=said.reasons[0] if said.reasons else "",
         outcome=outcome,

@@ -11,7 +11,7 @@ from tuner.cli.errors import UsageError
 from tuner.cli.options import MOST_NUMBER, ConfigOption, read_settings
 from tuner.cli.output import NO_DATA, JsonOption, Output, table
 from tuner.cli.realised import show_realised
-from tuner.cli.recommend import per_cent, recommendation_figures
+from tuner.cli.recommend import per_cent, recommendation_figures, times
 
 if TYPE_CHECKING:
     from policy.types import (
@@ -86,7 +86,10 @@ def _print(output: Output, entry: StoredRecommendation) -> None:
 
 
 def _show_changes(output: Output, said: Recommendation) -> None:
-    columns = ["load", "now", "proposed", "gain", "over off", "tokens a pass", "tokens/s"]
+    columns = [
+        "load", "now", "proposed", "route speed", "engine total", "over off", "step time",
+        "tokens a pass", "tokens/s",
+    ]  # fmt: skip
     rows = table(columns, 3)
     for change in said.changes:
         goodput = said.predicted_goodput.get(change.load.label)
@@ -94,9 +97,11 @@ def _show_changes(output: Output, said: Recommendation) -> None:
             change.load.label,
             change.current.label,
             "keep" if change.proposed == change.current else change.proposed.label,
-            per_cent(change.gain),
-            f"{change.speedup.mean:.2f}x ({change.speedup.low:.2f} to {change.speedup.high:.2f})",
-            f"{change.tokens_per_pass.mean:.2f}",
+            per_cent(change.route_speed.minus_one),
+            per_cent(change.engine_total.minus_one),
+            times(change.over_off),
+            times(change.step_ratio),
+            f"{change.current_tokens_per_pass:.2f} to {change.tokens_per_pass.mean:.2f}",
             NO_DATA if goodput is None else f"{goodput:.1f}",
         )
     if said.changes:
@@ -176,6 +181,10 @@ def _turning_line(point: TurningPoint) -> str:
 
 
 def _trial_line(trial: Trial) -> str:
-    most = "" if trial.most_gain is None else f", which may gain up to {trial.most_gain:+.0%}"
+    most = (
+        ""
+        if trial.most_gain is None
+        else f", which may bring up to {trial.most_gain:+.1%} engine total"
+    )
     share = f" on at most {trial.most_token_share:.0%} of tokens" if trial.most_token_share else ""
     return f"{trial.setting.label} by {trial.by.value}{share}{most} at load {trial.load.label}."

@@ -74,7 +74,9 @@ def recommendation_figures(
 
 
 def _print(output: Output, entries: list[StoredRecommendation], *, with_reasons: bool) -> None:
-    rows = table(["no.", "route", "state", "load", "now", "proposed", "gain", "over off"], 6)
+    rows = table(
+        ["no.", "route", "state", "load", "now", "proposed", "route speed", "engine total"], 6
+    )
     for entry in entries:
         number, state = str(entry.id), entry.state.value
         changes = [change for change in entry.said.changes if change.current != change.proposed]
@@ -83,7 +85,10 @@ def _print(output: Output, entries: list[StoredRecommendation], *, with_reasons:
             rows.add_row(number, entry.route, state, words, "", "", "", "")
         for change in changes:
             settings = (change.current.label, change.proposed.label)
-            figures = (per_cent(change.gain), f"{change.speedup.mean:.2f}x")
+            figures = (
+                per_cent(change.route_speed.minus_one),
+                per_cent(change.engine_total.minus_one),
+            )
             rows.add_row(number, entry.route, state, change.load.label, *settings, *figures)
     output.show("Recommendations", rows)
     if not entries:
@@ -96,3 +101,8 @@ def _print(output: Output, entries: list[StoredRecommendation], *, with_reasons:
 def per_cent(gain: Interval) -> str:
     """Return a gain with its interval, for people."""
     return f"{gain.mean:+.0%} ({gain.low:+.0%} to {gain.high:+.0%})"
+
+
+def times(ratio: Interval) -> str:
+    """Return a ratio with its interval, for people."""
+    return f"{ratio.mean:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"

@@ -40,7 +40,8 @@ class Cell:
             where it was not measured free of shadow rows.
         setting: label of the Setting in force at the end.
         recommended: label of the Setting recommended last; None without a recommendation.
-        gain: predicted gain of the recommended Setting over the one in force.
+        route_speed: predicted speed of the route with the recommended Setting over that in force.
+        engine_total: predicted tokens per second of the engine, likewise.
     """
 
     route: str
@@ -58,7 +59,8 @@ class Cell:
     engine_tokens_per_s: float | None = None
     setting: str = "off"
     recommended: str | None = None
-    gain: Interval | None = None
+    route_speed: Interval | None = None
+    engine_total: Interval | None = None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -109,8 +111,16 @@ class Cell:
             "tokens_per_pass": self.tokens_per_pass,
             "setting": self.setting,
             "recommended": self.recommended,
-            "predicted_gain": None if self.gain is None else self.gain.mean,
+            "route_speed": _figures(self.route_speed),
+            "engine_total": _figures(self.engine_total),
         }
+
+
+def _figures(interval: Interval | None) -> dict[str, float] | None:
+    """Return an interval's JSON form; None where there is none."""
+    if interval is None:
+        return None
+    return {"low": interval.low, "mean": interval.mean, "high": interval.high}
 
 
 def cells_of(
@@ -192,5 +202,6 @@ def _completed(
         engine_tokens_per_s=speeds.get(cell.load),
         setting=plan.setting_for(cell.route, cell.load).label,
         recommended=None if change is None else change.proposed.label,
-        gain=None if change is None else change.gain,
+        route_speed=None if change is None else change.route_speed,
+        engine_total=None if change is None else change.engine_total,
     )

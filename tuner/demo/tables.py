@@ -85,19 +85,24 @@ def _speculation_figures(cell: Cell) -> tuple[str, ...]:
 
 def _setting_table(cells: Sequence[Cell]) -> Table:
     table = _table(
-        ("route", "load", "live at the end", "recommended last"), ("predicted gain (90 %)",)
+        ("route", "load", "live", "recommended"),
+        ("route speed", "engine total"),
     )
     for cell in cells:
         table.add_row(cell.route, cell.load.label, cell.setting, *_advice(cell))
     return table
 
 
-def _advice(cell: Cell) -> tuple[str, str]:
+def _advice(cell: Cell) -> tuple[str, str, str]:
     if cell.recommended is None:
-        return "no data", _DASH
+        return "no data", _DASH, _DASH
     if cell.recommended == cell.setting:
-        return "no change", _DASH
-    return cell.recommended, gain_words(cell.gain)
+        return "no change", _DASH, _DASH
+    return cell.recommended, _mean_words(cell.route_speed), _mean_words(cell.engine_total)
+
+
+def _mean_words(ratio: Interval | None) -> str:
+    return _DASH if ratio is None else f"{_per_cent(ratio.mean - 1)} %"
 
 
 def _speed_table(cells: Sequence[Cell], totals: Sequence[Cell]) -> Table:
@@ -129,13 +134,13 @@ def _speed_figures(cell: Cell, engine_speed: str) -> tuple[str, ...]:
 def _recommendation_table(summary: DemoSummary) -> Table:
     table = _table(
         ("route", "state", "load", "from", "to"),
-        ("gain (90 %)", "over off (90 %)"),
+        ("speed", "engine total (90 %)", "over off"),
     )
     for entry in summary.worth_showing:
         moved = [change for change in entry.said.changes if change.proposed != change.current]
         if not moved:
             words = entry.said.advice.value.replace("_", " ")
-            table.add_row(entry.route, words, _DASH, _DASH, _DASH, _DASH, _DASH)
+            table.add_row(entry.route, words, *[_DASH] * 6)
         for change in moved:
             table.add_row(
                 entry.route,
@@ -143,8 +148,9 @@ def _recommendation_table(summary: DemoSummary) -> Table:
                 change.load.label,
                 change.current.label,
                 change.proposed.label,
-                gain_words(change.gain),
-                _times(change.speedup),
+                _mean_words(change.route_speed),
+                gain_words(change.engine_total),
+                f"{change.over_off.mean:.2f}x",
             )
     return table
 
@@ -208,10 +214,11 @@ def _client_table(clients: Sequence[ClientTrace], unsent: int) -> Table:
     return table
 
 
-def gain_words(gain: Interval | None) -> str:
-    """Return a gain as per cent with its interval, such as ``+31 % (+24 to +38)``."""
-    if gain is None:
+def gain_words(ratio: Interval | None) -> str:
+    """Return a ratio as a gain in per cent with its interval, such as ``+31 % (+24 to +38)``."""
+    if ratio is None:
         return _DASH
+    gain = ratio.minus_one
     mean, low, high = (_per_cent(value) for value in (gain.mean, gain.low, gain.high))
     return f"{mean} % ({low} to {high})"
 

@@ -24,6 +24,7 @@ from policy.types import (
     DraftObservation,
     Evidence,
     Interval,
+    JointEffect,
     LoadChange,
     LoadMix,
     Recommendation,
@@ -102,7 +103,7 @@ def recommendation_from_dict(data: JsonObject) -> Recommendation:
     return Recommendation(
         route=text(data, "route"),
         advice=member(Advice, text(data, "advice"), "advice"),
-        changes=listed(data, "changes", change_from_dict),
+        changes=_changes_from(data),
         curves=listed(data, "curves", _curve_from_dict),
         cost_rows=tuple(_cost_row(row) for row in items(data, "cost_rows")),
         break_even_load=None if level is None else load_level_named(str(level)),
@@ -119,6 +120,15 @@ def recommendation_from_dict(data: JsonObject) -> Recommendation:
     )
 
 
+def _changes_from(data: JsonObject) -> tuple[LoadChange, ...]:
+    """Read the changes; those of before the two figures were told apart are left out.
+
+    Their figures had another unit, a route's share of what the engine gained; the sentences stay.
+    """
+    found = [as_object(value, "changes") for value in items(data, "changes")]
+    return tuple(change_from_dict(one) for one in found if "route_speed" in one)
+
+
 def change_to_dict(change: LoadChange) -> dict[str, object]:
     """Write a LoadChange."""
     runner_up = change.runner_up
@@ -127,39 +137,67 @@ def change_to_dict(change: LoadChange) -> dict[str, object]:
         "current": change.current.to_dict(),
         "proposed": change.proposed.to_dict(),
         "tokens_per_pass": interval_to_list(change.tokens_per_pass),
-        "gain": interval_to_list(change.gain),
-        "speedup": interval_to_list(change.speedup),
+        "current_tokens_per_pass": change.current_tokens_per_pass,
+        "step_ratio": interval_to_list(change.step_ratio),
+        "token_share": change.token_share,
+        "route_speed": interval_to_list(change.route_speed),
+        "engine_total": interval_to_list(change.engine_total),
+        "over_off": interval_to_list(change.over_off),
         "runner_up": None if runner_up is None else [runner_up[0].to_dict(), runner_up[1]],
         "reason": change.reason,
         "runner_up_reason": change.runner_up_reason,
         "lost_s": change.lost_s,
-        "goodput": None if change.goodput is None else interval_to_list(change.goodput),
+        "goodput": interval_to_list(change.goodput),
+        "joint": None if change.joint is None else _joint_to_dict(change.joint),
+        "needs_set": change.needs_set,
     }
 
 
 def change_from_dict(data: JsonObject) -> LoadChange:
     """Read a LoadChange."""
-    why, goodput = data.get("runner_up_reason"), data.get("goodput")
+    why, joint = data.get("runner_up_reason"), data.get("joint")
     return LoadChange(
         load=load_level_named(text(data, "load")),
         current=setting_in(data, "current"),
         proposed=setting_in(data, "proposed"),
         tokens_per_pass=interval_from_list(data.get("tokens_per_pass")),
-        gain=interval_from_list(data.get("gain")),
-        speedup=interval_from_list(data.get("speedup")),
+        current_tokens_per_pass=number(data, "current_tokens_per_pass"),
+        step_ratio=interval_from_list(data.get("step_ratio")),
+        token_share=number(data, "token_share"),
+        route_speed=interval_from_list(data.get("route_speed")),
+        engine_total=interval_from_list(data.get("engine_total")),
+        over_off=interval_from_list(data.get("over_off")),
         runner_up=_runner_up(data.get("runner_up")),
         reason=text(data, "reason"),
         runner_up_reason=None if why is None else str(why),
         lost_s=number(data, "lost_s", 0.0),
-        goodput=None if goodput is None else interval_from_list(goodput),
+        goodput=interval_from_list(data.get("goodput")),
+        joint=None if joint is None else _joint_from_dict(as_object(joint, "joint")),
+        needs_set=bool(data.get("needs_set", False)),
+    )
+
+
+def _joint_to_dict(joint: JointEffect) -> dict[str, object]:
+    return {
+        "routes": list(joint.routes),
+        "route_speed": interval_to_list(joint.route_speed),
+        "engine_total": interval_to_list(joint.engine_total),
+    }
+
+
+def _joint_from_dict(data: JsonObject) -> JointEffect:
+    return JointEffect(
+        routes=texts(items(data, "routes")),
+        route_speed=interval_from_list(data.get("route_speed")),
+        engine_total=interval_from_list(data.get("engine_total")),
     )
 
 
 def _runner_up(value: object) -> tuple[Setting, float] | None:
     if not isinstance(value, list | tuple) or len(value) != 2:
         return None
-    named = {"setting": value[0], "gain": value[1]}
-    return setting_in(named, "setting"), number(named, "gain")
+    named = {"setting": value[0], "engine_total": value[1]}
+    return setting_in(named, "setting"), number(named, "engine_total")
 
 
 def _curve_to_dict(curve: AcceptanceCurve) -> dict[str, object]:

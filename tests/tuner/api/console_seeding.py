@@ -317,9 +317,15 @@ def _change(load: object, alpha: float) -> LoadChange:
         current=OFF,
         proposed=OFF if stays else DRAFT,
         tokens_per_pass=Interval(low=1.0 + alpha, mean=1.1 + alpha, high=1.2 + alpha),
-        gain=Interval(low=middle - (0 if stays else 0.04), mean=middle, high=middle + 0.05),
-        speedup=Interval(low=1.0 + middle - 0.03, mean=1.0 + middle, high=1.03 + middle),
-        runner_up=None if stays else (LOOKUP, gain - 0.05),
+        current_tokens_per_pass=1.0,
+        step_ratio=Interval.certain((1.1 + alpha) / (1 + middle)),
+        token_share=0.5,
+        route_speed=Interval(low=0.97 + middle, mean=1 + middle, high=1.03 + middle),
+        engine_total=Interval(
+            low=1 + middle - (0 if stays else 0.04), mean=1 + middle, high=1.05 + middle
+        ),
+        over_off=Interval(low=0.97 + middle, mean=1.0 + middle, high=1.03 + middle),
+        runner_up=None if stays else (LOOKUP, 0.95 + gain),
         goodput=Interval(low=36.0 * (place + 1), mean=40.0 * (place + 1), high=44.0 * (place + 1)),
         runner_up_reason=None if stays else f"it gives -5.0% against {DRAFT.label}",
         reason="Off is at least as good here." if stays else "Drafting pays at this load.",

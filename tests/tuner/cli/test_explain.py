@@ -84,7 +84,10 @@ def test_a_recommendation_is_explained_with_all_that_stands_behind_it(stored: in
     assert "75% live" in out
     assert "chat runs better in a pool without speculation: +4.1%." in out
     assert "equals off at 1.30 tokens a pass (1.80 now), a first token kept in 25% (60% now)" in out
-    assert "by live on at most 2% of tokens, which may gain up to +12% at load 1." in out
+    assert (
+        "by live on at most 2% of tokens, which may bring up to +12.0% engine total at load 1."
+        in out
+    )
     assert "+40% (+30% to +50%)" in out
     assert ran("explain", str(stored))[1] == out
 

@@ -94,8 +94,13 @@ def test_the_live_setting_and_what_is_recommended_come_per_load_level() -> None:
         current=OFF,
         proposed=DRAFT,
         tokens_per_pass=gain,
-        gain=gain,
-        speedup=gain,
+        current_tokens_per_pass=1.0,
+        step_ratio=gain,
+        token_share=1.0,
+        route_speed=gain,
+        engine_total=gain,
+        over_off=gain,
+        goodput=gain,
         runner_up=None,
         reason="it pays",
     )
@@ -106,8 +111,8 @@ def test_the_live_setting_and_what_is_recommended_come_per_load_level() -> None:
         [seen("chat", passes=1), seen("chat", BUSY, passes=1)], [], [], plan, [said]
     )
 
-    assert (quiet.setting, quiet.recommended, quiet.gain) == ("off", "draft_model k=3", gain)
-    assert (busy.setting, busy.recommended, busy.gain) == ("draft_model k=3", None, None)
+    assert (quiet.setting, quiet.recommended, quiet.engine_total) == ("off", DRAFT.label, gain)
+    assert (busy.setting, busy.recommended, busy.route_speed) == ("draft_model k=3", None, None)
 
 
 def test_totals_add_routes_up_at_each_load_and_carry_the_engines_speed() -> None:
@@ -141,5 +146,6 @@ def test_the_json_form_has_the_documented_keys() -> None:
         "tokens_per_pass",
         "setting",
         "recommended",
-        "predicted_gain",
+        "route_speed",
+        "engine_total",
     }

@@ -41,8 +41,8 @@ def test_a_latency_has_its_unit_and_is_never_cut_at_the_last_bucket(
 
 
 def test_a_gain_has_its_interval() -> None:
-    assert gain_words(Interval(low=-0.02, mean=0.31, high=0.5)) == "+31 % (-2 to +50)"
-    assert gain_words(Interval(low=0.5, mean=12, high=1e30)) == "> +1000 % (+50 to > +1000)"
+    assert gain_words(Interval(low=0.98, mean=1.31, high=1.5)) == "+31 % (-2 to +50)"
+    assert gain_words(Interval(low=1.5, mean=12, high=1e30)) == "> +1000 % (+50 to > +1000)"
     assert gain_words(None) == "-"
 
 
@@ -66,14 +66,16 @@ def test_the_tables_fit_a_terminal_of_80_columns() -> None:
         tokens=13_000,
         setting="prompt_lookup k=5",
         recommended="draft_model k=3",
-        gain=Interval(low=0.1, mean=0.2, high=0.3),
+        route_speed=Interval(low=1.1, mean=1.2, high=1.3),
+        engine_total=Interval(low=1.0, mean=1.15, high=1.3),
     )
 
     text = printed(summary(cell))
 
     assert "…" not in text
     assert "prompt_lookup k=5" in text
-    assert "+20 % (+10 to +30)" in text
+    assert "+20 %" in text
+    assert "+15 %" in text
     assert "1,234 records written by the engine, 1,234 stored, 0 lost" in text
 
 

@@ -80,7 +80,7 @@ def test_what_pays_is_recommended_and_can_be_approved(world: Site):
     (stored,) = done.stored
     assert stored.said.advice is Advice.CHANGE
     assert stored.said.changes[0].proposed == DRAFT_3
-    assert stored.said.changes[0].gain.mean > 1.0
+    assert stored.said.changes[0].engine_total.mean > 2.0
     assert "1 routes looked at, 1 recommendations open" in str(done)
     with world.store.reading() as session:
         assert recommendations.one(session, stored.id) == stored

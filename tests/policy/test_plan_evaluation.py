@@ -56,7 +56,7 @@ def gain_of(seen: Sequence[Observation], seed: int) -> Interval:
         generator=np.random.default_rng(seed),
         options=RecommendOptions(min_gain=0.0),
     )
-    return found.changes[0].gain
+    return found.changes[0].engine_total.minus_one
 
 
 def test_the_interval_of_a_gain_holds_the_truth_nine_times_in_ten() -> None:
