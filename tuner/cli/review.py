@@ -112,30 +112,33 @@ def _approve_set(
 ) -> None:
     output, settings = Output.open(json_path), read_settings(config)
     from tuner.workflows.site import open_site
+    from tuner.workflows.standing import standing_of
     from tuner.workflows.together import approve_together
 
     with open_site(settings) as site:
         done = approve_together(site, numbers, who=acting_user(who), why=why)
+        with site.store.reading() as session:
+            figures = [recommendation_figures(one, standing_of(session, one)) for one in done]
     for one in done:
         output.console.print(
             f"Recommendation {one.id} for route {one.route} is {one.state.value}.", highlight=False
         )
-    output.write({"recommendations": [recommendation_figures(one, None) for one in done]})
+    output.write({"recommendations": figures})
 
 
 def _decide(
     act: Callable[[Site], StoredRecommendation], config: Path | None, json_path: str | None
 ) -> None:
     output, settings = Output.open(json_path), read_settings(config)
-    from tuner.workflows.realised import realised
     from tuner.workflows.site import open_site
+    from tuner.workflows.standing import standing_of
 
     with open_site(settings) as site:
         decided = act(site)
         with site.store.reading() as session:
-            brought = realised(session, decided)
+            standing = standing_of(session, decided)
     output.console.print(
         f"Recommendation {decided.id} for route {decided.route} is {decided.state.value}.",
         highlight=False,
     )
-    output.write(recommendation_figures(decided, brought))
+    output.write(recommendation_figures(decided, standing))
