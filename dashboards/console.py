@@ -109,6 +109,15 @@ class Console(Protocol):
             EngineRefused: the engine did not take the plan; nothing changed.
         """
 
+    def run_gate(self, number: int, actor: Actor) -> RecommendationView:
+        """Have each proposed Setting evaluated on the route; what is under way is not begun twice.
+
+        Raises:
+            NotFound: no recommendation has this number.
+            InvalidAction: the engine cannot run a proposed Setting.
+            Unavailable: the engine does not answer.
+        """
+
     def alarms(self) -> tuple[AlarmLine, ...]:
         """Return drift alarms, newest first, those that are over too."""
 

@@ -100,6 +100,15 @@ class Belief:
         cost = self._knowledge.cost
         return cost.step_error_ratio(round(rows), round(positions), self._context_tokens)
 
+    def pace_error_ratio(self, rows: float, positions: float) -> float:
+        """Return what not knowing the machine's pace adds to that error."""
+        cost = self._knowledge.cost
+        return cost.pace_error_ratio(round(rows), round(positions), self._context_tokens)
+
+    def next_paces(self, generator: np.random.Generator, num_draws: int) -> Floats:
+        """Draw the log pace of the next window; [N]."""
+        return self._knowledge.cost.paces.next_draws(generator, num_draws)
+
     def _mean(self, name: str) -> dict[Kind, Floats]:
         return {
             kind: self._regimes.mean_tokens(name, kind, *self._guess(name, kind))

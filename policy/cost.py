@@ -1,4 +1,4 @@
-"""What a step costs: the measured table, and a smoother only where nothing was measured.
+"""What a step costs at equal pace: the measured table, and a smoother where nothing was measured.
 
 Step time need not rise with the positions computed (a matrix kernel for 4 rows can beat one for
 3), so a measured mean is never smoothed away. Between measured shapes a non-negative linear trend
@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
 from collectors.records import Method
 from policy.adaptive import AdaptiveRounds
 from policy.errors import InvalidInput
+from policy.pace import Pace, PaceLog
 from policy.smoother import (
     LEAST_ERROR,
     MIN_CONTEXT_TOKENS,
@@ -26,9 +26,10 @@ from policy.smoother import (
     Reach,
     StepSmoother,
 )
+from policy.sound_costs import DraftShape, Shape, costs, is_sound_step, reasons
 from policy.statistics import Floats, Ints
 from policy.timings import MIN_STEPS, NOTHING, Timing, add, capped, gathered, scaled
-from policy.types import DraftObservation, StepCost, Window
+from policy.types import StepCost, Window
 
 SAME_CONTEXT_OCTAVES = 0.585
 """Contexts within a factor of 1.5 count as the same shape."""
@@ -41,18 +42,11 @@ NEAR = 0.5
 """Size of a step over that of a larger one from which the larger one tells of it."""
 
 MAX_WEIGHT = 100.0
-SHORTEST_S, LONGEST_S = 1e-9, 1e6
-"""Mean times outside of this are no times of a step."""
+SURE_ERRORS = 3.0
+"""Errors by which a larger step must lie below a plain one to be believed quicker."""
 
 NEWS_ERRORS = 3.0
 """Errors by which a step time must miss what was expected, to be news."""
-
-
-Shape: TypeAlias = tuple[int, int, int]
-"""Rows, positions, context tokens."""
-
-DraftShape: TypeAlias = tuple[Method, int, int]
-"""Method, rows, depth."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,6 +62,7 @@ class CostModel:
         calibrated_steps: step times of an idle engine, used where traffic has measured nothing.
         calibrated_drafts: draft round times, likewise.
         adaptive_rounds: draft rounds of adaptive Settings and how deep they went.
+        paces: the machine's pace in the newest windows; times are stated at pace 1.
     """
 
     half_life_s: float
@@ -78,6 +73,7 @@ class CostModel:
     calibrated_steps: Mapping[Shape, Timing] = field(default_factory=dict)
     calibrated_drafts: Mapping[DraftShape, Timing] = field(default_factory=dict)
     adaptive_rounds: AdaptiveRounds = field(default_factory=AdaptiveRounds)
+    paces: PaceLog = field(default_factory=PaceLog)
 
     @classmethod
     def empty(cls, half_life_s: float = 86_400.0) -> CostModel:
@@ -97,12 +93,12 @@ class CostModel:
         the one before.
         """
         if window.is_calibration:
-            steps, drafts = _costs(window)
+            steps, drafts = costs(window)
             return replace(
                 self,
                 calibrated_steps=capped(steps),
                 calibrated_drafts=capped(drafts),
-                ignored=(*self.ignored, *_reasons(window)),
+                ignored=(*self.ignored, *reasons(window)),
             )
         if not math.isfinite(window.end_s):
             reason = f"window ends at {window.end_s}, which is no time"
@@ -111,12 +107,15 @@ class CostModel:
         as_of_s = max(before, window.end_s)
         faded, fresh = self._weight(as_of_s - before), self._weight(as_of_s - window.end_s)
         steps, drafts = scaled(self.steps, faded), scaled(self.drafts, faded)
-        new_steps, new_drafts = _costs(window)
+        new_steps, new_drafts = costs(window)
+        pace = self._pace_of(new_steps)
+        quick = math.exp(-pace.log)
         for shape, timing in new_steps.items():
-            add(steps, shape, timing, fresh)
+            paced = replace(timing.slowed(quick), pace_variance=pace.variance)
+            add(steps, shape, paced, fresh)
         for draft_shape, timing in new_drafts.items():
-            add(drafts, draft_shape, timing, fresh)
-        ignored = (*self.ignored, *_reasons(window))
+            add(drafts, draft_shape, timing.slowed(quick), fresh)
+        ignored = (*self.ignored, *reasons(window))
         return replace(
             self,
             as_of_s=as_of_s,
@@ -124,7 +123,19 @@ class CostModel:
             drafts=drafts,
             ignored=ignored,
             adaptive_rounds=self.adaptive_rounds.updated(window, faded, fresh),
+            paces=self.paces.with_window(pace) if new_steps else self.paces,
         )
+
+    def _pace_of(self, new_steps: Mapping[Shape, Timing]) -> Pace:
+        """Return the pace of a window, told by the shapes that were timed before."""
+        errors = []
+        for shape, timing in new_steps.items():
+            known = self.steps.get(shape, NOTHING)
+            if known.count >= MIN_STEPS:
+                own, held = timing.relative_error, known.relative_error
+                variance = own**2 + held**2 + known.pace_error**2 + LEAST_ERROR**2
+                errors.append((math.log(timing.mean_s / known.mean_s), variance, timing.count))
+        return self.paces.told_by(errors)
 
     def measured(self, rows: float, positions: float, context_tokens: float) -> Timing | None:
         """Return the timing of a shape that was measured often enough; None otherwise."""
@@ -172,6 +183,23 @@ class CostModel:
         least = max(LEAST_ERROR, usual / math.sqrt(timing.count))
         return min(1.0, max(least, timing.relative_error))
 
+    def pace_error_ratio(self, rows: float, positions: float, context_tokens: float) -> float:
+        """Return what not knowing the machine's pace adds to the relative error of a step time.
+
+        Of a step that was not measured, what it adds to the usual measured one.
+        """
+        timing = self.measured(rows, positions, context_tokens)
+        return self._usual_pace_error if timing is None else timing.pace_error
+
+    def is_surely_quicker(self, rows: float, positions: float, context_tokens: float) -> bool:
+        """True where steps of more positions were measured to take less than plain ones."""
+        more = self.measured(rows, positions, context_tokens)
+        plain = self.measured(rows, rows, context_tokens)
+        if more is None or plain is None:
+            return False
+        errors = (more.relative_error, more.pace_error, plain.relative_error, plain.pace_error)
+        return math.log(plain.mean_s / more.mean_s) > SURE_ERRORS * math.hypot(*errors, LEAST_ERROR)
+
     def draft_table_s(
         self, method: Method, rows: Floats, depths: Ints, reach: float = 1.0
     ) -> Floats:
@@ -202,13 +230,15 @@ class CostModel:
 
     def is_news(self, costs: Iterable[StepCost]) -> bool:
         """True where steps took other times than this model says, or it says nothing of them."""
-        sound = [cost for cost in costs if _is_sound_step(cost)]
+        sound = [cost for cost in costs if is_sound_step(cost)]
         if not sound:
             return False
         shapes = np.array([(cost.rows, cost.positions, cost.context_tokens) for cost in sound])
         took = np.array([cost.total_s / cost.steps for cost in sound])
         expected = self._step_smoother.seconds(shapes.astype(np.float64))
-        held = np.abs(np.log(took / expected)) <= NEWS_ERRORS * self._step_smoother.error_ratio
+        left = np.log(took / expected) - self.paces.usual
+        spread = math.hypot(self._step_smoother.error_ratio, math.sqrt(self.paces.variance))
+        held = np.abs(left) <= NEWS_ERRORS * spread
         return not bool(held.all())
 
     def least_plain_s(self, rows: float, context_tokens: float) -> float | None:
@@ -340,6 +370,12 @@ class CostModel:
         )
 
     @cached_property
+    def _usual_pace_error(self) -> float:
+        """The root mean square over the measured shapes; 0 without any."""
+        errors = [timing.pace_error**2 for timing in self._measured_steps.values()]
+        return math.sqrt(sum(errors) / len(errors)) if errors else 0.0
+
+    @cached_property
     def _draft_smoothers(self) -> dict[Method, DraftSmoother]:
         return {method: DraftSmoother(cells) for method, cells in self._measured_drafts.items()}
 
@@ -349,52 +385,3 @@ class CostModel:
 
 def _octaves(context: float, other: float) -> float:
     return math.log2(max(context, 16) / max(other, 16))
-
-
-def _impossible_step(cost: StepCost) -> str | None:
-    shape = f"step of {cost.rows} rows and {cost.positions} positions"
-    if not (1 <= cost.rows <= cost.positions and cost.context_tokens >= 0 and cost.steps >= 1):
-        return f"{shape}, {cost.context_tokens} context tokens, {cost.steps} steps: no such shape"
-    is_time = SHORTEST_S <= cost.total_s / cost.steps <= LONGEST_S
-    if not (is_time and 0 <= cost.total_square_s2 < math.inf):
-        return f"{shape}: {cost.total_s} seconds in {cost.steps} steps"
-    return None
-
-
-def _impossible_draft(cost: DraftObservation) -> str | None:
-    shape = f"{cost.method} round of {cost.rows} rows and depth {cost.depth}"
-    if not (cost.rows >= 1 and cost.depth >= 1 and cost.rounds >= 1):
-        return f"{shape}, {cost.rounds} rounds: no such shape"
-    if not 0 <= cost.total_s / cost.rounds <= LONGEST_S:
-        return f"{shape}: {cost.total_s} seconds in {cost.rounds} rounds"
-    return None
-
-
-def _is_sound_step(cost: StepCost) -> bool:
-    return _impossible_step(cost) is None
-
-
-def _is_sound_draft(cost: DraftObservation) -> bool:
-    return _impossible_draft(cost) is None
-
-
-def _reasons(window: Window) -> list[str]:
-    steps = [_impossible_step(cost) for cost in window.step_costs]
-    drafts = [_impossible_draft(cost) for cost in window.draft_costs]
-    return [reason for reason in (*steps, *drafts) if reason]
-
-
-def _timing(cost: StepCost) -> Timing:
-    return Timing(count=cost.steps, total_s=cost.total_s, total_square_s2=cost.total_square_s2)
-
-
-def _costs(window: Window) -> tuple[dict[Shape, Timing], dict[DraftShape, Timing]]:
-    """Return the sound costs of a window by shape."""
-    steps: dict[Shape, Timing] = {}
-    drafts: dict[DraftShape, Timing] = {}
-    for cost in filter(_is_sound_step, window.step_costs):
-        add(steps, (cost.rows, cost.positions, cost.context_tokens), _timing(cost), 1.0)
-    for draft in filter(_is_sound_draft, window.draft_costs):
-        timing = Timing(count=draft.rounds, total_s=draft.total_s)
-        add(drafts, (draft.method, draft.rows, draft.depth), timing, 1.0)
-    return steps, drafts

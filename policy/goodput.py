@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,9 +27,15 @@ _BROKEN = 1e-6
 _ROUNDING = 1e-9
 
 
+class _Remembering:
+    """Room, beside the slots of a record, for what is computed from it once."""
+
+    __slots__ = ("__dict__",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Batch:
-    """Everything the planner needs, as arrays.
+class Batch(_Remembering):
+    """Everything the planner needs, as arrays. What follows from them is computed once.
 
     Attributes:
         loads: load level of each scene; S.
@@ -79,15 +86,55 @@ class Batch:
         """M, off included."""
         return int(self.draft_s.shape[1])
 
-    @property
+    @cached_property
     def has_own_steps(self) -> bool:
         """True where arms take time of their own, as where a row has a step to itself."""
         return bool(self.own_s.any())
 
-    @property
+    @cached_property
     def has_limits(self) -> bool:
         """True where any route has a limit."""
         return bool(np.isfinite(self.limit_s).any())
+
+    @cached_property
+    def arm_major(self) -> ArmMajor:
+        """The arrays by arm, with the arms in front."""
+        named = {
+            name: np.ascontiguousarray(np.moveaxis(getattr(self, name), 2, 0))
+            for name in ArmMajor.__slots__
+        }
+        return ArmMajor(**named)
+
+    @cached_property
+    def arms_by_method(self) -> tuple[Ints | slice, ...]:
+        """Numbers of each method's arms; M, off included. A slice where they follow each other."""
+        return tuple(_run(np.flatnonzero(self.method == n)) for n in range(self.num_methods))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArmMajor:
+    """Arrays of a batch with the arms in front, [A, S, R]: what all routes share spreads in runs.
+
+    Attributes:
+        allowed: as in the batch, like the others.
+        tokens: in a step.
+        positions: in the target pass.
+        own_s: seconds of the rows' own.
+        limit_s: longest step.
+    """
+
+    allowed: Bools
+    tokens: Floats
+    positions: Floats
+    own_s: Floats
+    limit_s: Floats
+
+
+def _run(places: Ints) -> Ints | slice:
+    """Return places as a slice where they are a run: arrays are then seen, not copied."""
+    if not len(places) or places[-1] - places[0] != len(places) - 1:
+        return places
+    return slice(int(places[0]), int(places[-1]) + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,53 +169,76 @@ def rates(batch: Batch, scene: Ints, choice: Ints) -> Rates:
 
 def scores_of(batch: Batch, scene: Ints, choice: Ints) -> Floats:
     """Return tokens per second, with plans that break a limit behind all that keep them; [N]."""
-    seconds = step_seconds(batch, scene, choice)
-    scores = picked(batch.tokens, scene, choice).sum(axis=1) / seconds
+    at = places(batch, scene, choice)
+    seconds = _seconds_at(batch, scene, choice, at)
+    scores = batch.tokens.ravel().take(at).sum(axis=1) / seconds
     if not batch.has_limits:
         return np.asarray(scores)
-    return limited(scores, picked(batch.limit_s, scene, choice).min(axis=1), seconds)
+    return limited(scores, batch.limit_s.ravel().take(at).min(axis=1), seconds)
 
 
 def limited(scores: Floats, limit_s: Floats, seconds: Floats) -> Floats:
     """Put scores beyond a limit behind all others, the nearer to the limit the better."""
-    kept = limit_s * (1 + _ROUNDING) >= seconds
-    if kept.all():
+    breaks = limit_s * (1 + _ROUNDING) < seconds
+    if not breaks.any():
         return scores
-    return np.where(kept, scores, scores * _BROKEN * worth(limit_s, seconds))
+    behind = scores[breaks] * _BROKEN * worth(limit_s[breaks], seconds[breaks])
+    found = scores.copy()
+    found[breaks] = behind
+    return found
 
 
 def step_seconds(batch: Batch, scene: Ints, choice: Ints) -> Floats:
     """Return the seconds of one step; [N]. Arguments as in ``rates``."""
-    total = target_seconds(batch, scene, picked(batch.positions, scene, choice).sum(axis=1))
+    return _seconds_at(batch, scene, choice, places(batch, scene, choice))
+
+
+def _seconds_at(batch: Batch, scene: Ints, choice: Ints, at: Ints) -> Floats:
+    """Return the seconds of one step; [N]. Places as ``places`` gives them."""
+    total = target_seconds(batch, scene, batch.positions.ravel().take(at).sum(axis=1))
     if batch.has_own_steps:
-        total = total + picked(batch.own_s, scene, choice).sum(axis=1)
-    method, depth, rows = batch.method[choice], batch.depth[choice], batch.rows[scene]
-    for number in range(1, batch.num_methods):
-        uses = method == number
-        deepest = np.where(uses, depth, 0).max(axis=1)
-        total = total + draft_seconds(batch, scene, number, (rows * uses).sum(axis=1), deepest)
+        total = total + batch.own_s.ravel().take(at).sum(axis=1)
+    numbers = np.arange(1, batch.num_methods)[:, None]
+    uses = batch.method.take(choice) == numbers[:, :, None]
+    deepest = (batch.depth.take(choice) * uses).max(axis=2)
+    for seconds in draft_seconds(
+        batch, scene, numbers, (batch.rows[scene] * uses).sum(axis=2), deepest
+    ):
+        total = total + seconds
     return np.asarray(total)
 
 
 def target_seconds(batch: Batch, scene: Ints, positions: Floats) -> Floats:
     """Return the seconds of target passes; scene and positions broadcast."""
     last = batch.step_s.shape[1] - 1
-    place = (positions - batch.step_from[scene]) * batch.step_per_position[scene]
-    index = np.minimum(np.maximum(place + 0.5, 0), last).astype(np.intp)
-    return np.asarray(batch.step_s.ravel().take(scene * (last + 1) + index), dtype=np.float64)
+    place = np.asarray(positions - batch.step_from[scene])
+    place *= batch.step_per_position[scene]
+    index = _nearest(place, last)
+    index += scene * (last + 1)
+    return np.asarray(batch.step_s.ravel().take(index), dtype=np.float64)
 
 
-def draft_seconds(batch: Batch, scene: Ints, method: int, rows: Floats, depth: Ints) -> Floats:
+def draft_seconds(
+    batch: Batch, scene: Ints, method: Ints | int, rows: Floats, depth: Ints
+) -> Floats:
     """Return the mean seconds of drafting in a step; arrays broadcast.
 
     With less than one row of a method in the mean, it drafts in that share of the steps only.
     """
     _, num_methods, num_rows, num_depths = batch.draft_s.shape
-    place = (rows - 1) * batch.draft_per_row[scene]
-    index = np.minimum(np.maximum(place + 0.5, 0), num_rows - 1).astype(np.intp)
+    index = _nearest((rows - 1) * batch.draft_per_row[scene], num_rows - 1)
     first = (scene * num_methods + method) * (num_rows * num_depths)
-    seconds = batch.draft_s.ravel().take(index * num_depths + (first + depth))
-    return np.asarray(seconds * np.minimum(rows, 1.0))
+    seconds = np.asarray(batch.draft_s.ravel().take((index * num_depths + first) + depth))
+    seconds *= np.minimum(rows, 1.0)
+    return seconds
+
+
+def _nearest(place: Floats, last: int) -> Ints:
+    """Return the grid points next to places, within the grid; the places are overwritten."""
+    place += 0.5
+    np.maximum(place, 0, out=place)
+    np.minimum(place, last, out=place)
+    return place.astype(np.intp)
 
 
 def worth(limit_s: Floats, seconds: Floats) -> Floats:
@@ -178,9 +248,17 @@ def worth(limit_s: Floats, seconds: Floats) -> Floats:
 
 def picked(values: Floats, scene: Ints, choice: Ints) -> Floats:
     """Take [N, R] out of [S, R, A]: each route's value at its chosen arm."""
-    _, num_routes, num_arms = values.shape
-    flat = (scene[:, None] * num_routes + np.arange(num_routes)) * num_arms + choice
-    return np.asarray(values.ravel().take(flat))
+    return np.asarray(values.ravel().take(_places(values.shape, scene, choice)))
+
+
+def places(batch: Batch, scene: Ints, choice: Ints) -> Ints:
+    """Return where each route's chosen arm stands in arrays [S, R, A] laid end to end; [N, R]."""
+    return _places(batch.tokens.shape, scene, choice)
+
+
+def _places(shape: tuple[int, ...], scene: Ints, choice: Ints) -> Ints:
+    _, num_routes, num_arms = shape
+    return (scene[:, None] * num_routes + np.arange(num_routes)) * num_arms + choice
 
 
 def numbered(values: Sequence[Hashable]) -> Ints:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from collectors.records import Method, Setting
 from policy.types import Interval, LoadChange
 
+MAX_PACE_ERROR = 0.05
+"""From here on, not knowing the machine's pace is named as what hides a gain."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backing:
@@ -27,6 +30,8 @@ class Backing:
         joint_gain: gain of all changes at this load level together; None where it is the only one.
         low_over_off: low end of the plan's goodput over that of speculation off.
         least_over_off: what it must keep.
+        pace_error: relative error of the step ratio from not knowing the machine's pace.
+        pace_spread: the machine's slow windows over its quick ones.
         tpot_s: predicted time per output token at the proposal, in seconds.
         current_tpot_s: the same at the current plan.
         tpot_limit_s: objective of the route, in seconds; None without.
@@ -46,6 +51,8 @@ class Backing:
     joint_gain: Interval | None = None
     low_over_off: float = 1.0
     least_over_off: float = 0.985
+    pace_error: float = 0.0
+    pace_spread: float = 1.0
     tpot_s: float
     current_tpot_s: float
     tpot_limit_s: float | None = None
@@ -120,6 +127,12 @@ def _gain_reason(change: LoadChange, backing: Backing) -> str | None:
         return (
             f"{gain.mean:+.1%} of the engine's tokens is below the {backing.min_gain:.1%} that a "
             "change of this route must bring"
+        )
+    if gain.low <= 0 and backing.pace_error > MAX_PACE_ERROR:
+        return (
+            f"cannot tell yet: the machine's pace varied by {backing.pace_spread:.1f}x between the "
+            "windows in which both were timed; windows that hold both, as a trial or reference "
+            "steps give them, or a calibration of the idle engine would settle it"
         )
     if gain.low <= 0:
         return (

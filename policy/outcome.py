@@ -90,16 +90,17 @@ class Outcome:
         )
 
 
-def outcomes(said: Recommendation, ran: Sequence[Ran], brought: Realised) -> tuple[Outcome, ...]:
+def outcomes(said: Recommendation, brought: Realised, newest: Sequence[Ran]) -> tuple[Outcome, ...]:
     """Return what is measured of each load level that a recommendation changed.
 
     Args:
         said: the recommendation.
-        ran: windows wholly under one plan.
-        brought: rates before and since, of the same windows.
+        brought: rates before and since.
+        newest: the newest windows wholly under one plan, with their observations and pairs; those
+            in which something else was in force are left out here.
     """
     since = [
-        one.window for one in ran if one.window.start_s >= brought.since_s and _runs(said, one)
+        one.window for one in newest if one.window.start_s >= brought.since_s and _runs(said, one)
     ]
     levels = {level.load: level for level in brought.levels}
     return tuple(

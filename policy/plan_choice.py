@@ -149,9 +149,11 @@ class PlanChoice:
 
     def goodput(self, plan: Ints) -> Interval:
         """Predict the tokens per second of the next window, less what changes lose in it."""
-        samples = self._samples(plan, is_against_off=False)
+        quick = np.exp(-self._evaluation.next_paces)
+        samples = quick * self._samples(plan, is_against_off=False)
         kept = self._kept(plan)
-        return sample_interval(kept * samples, kept * self._evaluation.score(plan))
+        mean = float(np.exp(np.median(np.log(quick)))) * self._evaluation.score(plan)
+        return sample_interval(kept * samples, kept * mean)
 
     def is_safe(self, plan: Ints) -> bool:
         """True where even the low end keeps to the bound against off, however long it may take."""

@@ -8,6 +8,8 @@ of reading prompts, which grows with the tokens it delivers: who answers faster 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,6 +85,7 @@ class PlanEvaluation:
         self.next_draws = _widened(next_draws, batch, error_scale)
         self.draws = _widened(draws, batch, error_scale)
         self.noise = error_scale * generator.standard_normal(num_draws)
+        self.next_paces = belief.next_paces(generator, num_draws)
         self.off = np.full(batch.rows.shape[1], OFF_ARM, dtype=np.intp)
         self._prompt_s = prompt_s_per_token
 
@@ -156,25 +159,41 @@ class PlanEvaluation:
 
     def step_errors(self, plans: Ints) -> Floats:
         """Return the relative error of the step time of plans [N, R]; [N]."""
+        return self._by_size(plans, self.belief.step_error_ratio)
+
+    def pace_errors(self, plans: Ints) -> Floats:
+        """Return what not knowing the machine's pace adds to those errors; [N]."""
+        return self._by_size(plans, self.belief.pace_error_ratio)
+
+    def _by_size(self, plans: Ints, error_of: Callable[[float, float], float]) -> Floats:
         rows = float(self.mean.rows[0].sum())
         sizes, place = np.unique(np.rint(self._positions(plans)), return_inverse=True)
-        errors = [self.belief.step_error_ratio(rows, size) for size in sizes]
-        return np.asarray(np.array(errors)[place], dtype=np.float64)
+        return np.array([error_of(rows, size) for size in sizes], dtype=np.float64)[place]
 
     def errors_over_off(self, plans: Ints) -> Floats:
         """Return the same of a step time over that of off; [N].
 
         Times of nearly equal steps err together: the full error from a doubling of positions on.
+        The pace at which two steps were timed errs apart.
         """
         growth = np.log2(np.maximum(self._positions(plans) / self.mean.rows[0].sum(), 1.0))
-        return np.asarray(self.step_errors(plans) * np.minimum(growth, 1.0))
+        apart = self.step_errors(plans) * np.minimum(growth, 1.0)
+        paces = np.hypot(self.pace_errors(plans), self.pace_errors(self.off[None]))
+        return np.asarray(np.hypot(apart, np.where(growth > 0, paces, 0.0)))
 
     def ratio_error(self, plan: Ints, base: Ints) -> float:
         """Return the relative error of the ratio of two step times."""
         both = np.stack([plan, base])
         positions = self._positions(both)
         apart = min(1.0, abs(float(np.log2(positions[0] / positions[1]))))
-        return float(self.step_errors(both).max()) * apart
+        return math.hypot(float(self.step_errors(both).max()) * apart, self.pace_error(plan, base))
+
+    def pace_error(self, plan: Ints, base: Ints) -> float:
+        """Return the part of it that comes from not knowing at which pace both were timed."""
+        both = np.stack([plan, base])
+        if float(np.ptp(np.rint(self._positions(both)))) == 0:
+            return 0.0
+        return float(np.hypot(*self.pace_errors(both)))
 
     def _step_ratios(self, plan: Ints, base: Ints) -> tuple[float, Floats]:
         """Return the time of a step over that under another plan, expected and drawn; [N].

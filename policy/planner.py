@@ -17,7 +17,7 @@ from policy.goodput import (
     Batch,
     draft_seconds,
     limited,
-    picked,
+    places,
     scores_of,
     step_seconds,
     target_seconds,
@@ -54,12 +54,21 @@ def best_plan(batch: Batch, current: Ints) -> Ints:
     plans = _starts(batch, current)
     for num_rounds, num_kept in ROUNDS:
         scene = np.repeat(np.arange(batch.num_scenes), plans.shape[1])
-        found, score = improved(batch, scene, plans.reshape(len(scene), -1), num_rounds)
+        firsts, copied = np.unique(_first_alike(plans), return_inverse=True)
+        starts = plans.reshape(len(scene), -1)[firsts]
+        found, score = (each[copied] for each in improved(batch, scene[firsts], starts, num_rounds))
         order = np.argsort(-score.reshape(plans.shape[:2]), axis=1, kind="stable")[:, :num_kept]
         kept = (order + np.arange(batch.num_scenes)[:, None] * plans.shape[1]).ravel()
         capped = _capped(batch, scene[kept], found[kept], score[kept])
         plans = capped.reshape(batch.num_scenes, num_kept, -1)
     return np.asarray(plans[:, 0])
+
+
+def _first_alike(plans: Ints) -> Ints:
+    """Return for each of [S, Q, R] the number of the first like it in its scene; [S * Q]."""
+    is_alike = (plans[:, :, None] == plans[:, None]).all(axis=3)
+    first = np.argmax(is_alike, axis=2) + np.arange(len(plans))[:, None] * plans.shape[1]
+    return np.asarray(first.ravel())
 
 
 def improved(batch: Batch, scene: Ints, choice: Ints, num_rounds: int) -> tuple[Ints, Floats]:
@@ -82,14 +91,20 @@ def improved(batch: Batch, scene: Ints, choice: Ints, num_rounds: int) -> tuple[
 
 def single_changes(batch: Batch, scene: Ints, choice: Ints) -> Floats:
     """Return the score after giving one route another arm; [N, R, A]. -1 where not allowed."""
-    seconds = _changed_seconds(batch, scene, choice)
-    own = picked(batch.tokens, scene, choice)
-    tokens = (own.sum(axis=1)[:, None] - own)[:, :, None] + batch.tokens[scene]
-    scores = tokens / seconds
+    return np.moveaxis(_changed_scores(batch, scene, choice), 0, 2)
+
+
+def _changed_scores(batch: Batch, scene: Ints, choice: Ints) -> Floats:
+    """Return the score after each single change, arms in front; [A, N, R]."""
+    by_arm, at = batch.arm_major, places(batch, scene, choice)
+    seconds = _changed_seconds(batch, scene, choice, at)
+    scores = _changed_sums(by_arm.tokens, batch.tokens.ravel().take(at), scene)
+    scores /= seconds
     if batch.has_limits:
-        others = _without_own(picked(batch.limit_s, scene, choice))
-        scores = limited(scores, np.minimum(others[:, :, None], batch.limit_s[scene]), seconds)
-    return np.where(batch.allowed[scene], scores, -1.0)
+        limit_s = by_arm.limit_s.take(scene, axis=1)
+        others = _without_own(batch.limit_s.ravel().take(at))
+        scores = limited(scores, np.minimum(others, limit_s, out=limit_s), seconds)
+    return np.where(by_arm.allowed.take(scene, axis=1), scores, -1.0)
 
 
 def _starts(batch: Batch, current: Ints) -> Ints:
@@ -139,7 +154,7 @@ def _priced_value(batch: Batch, growth: float, goodputs: float) -> Floats:
     slope = np.where(grown < NO_DATA_S, (grown - plain) / (rows * (growth - 1)), plain / rows)
     drafting = np.zeros((len(scene), len(batch.arms)))
     for number in range(1, batch.num_methods):
-        arms = np.flatnonzero(batch.method == number)
+        arms = batch.arms_by_method[number]
         depth = batch.depth[arms]
         shared = draft_seconds(batch, scene[:, None], number, rows[:, None], depth)
         drafting[:, arms] = shared / rows[:, None]
@@ -151,9 +166,8 @@ def _priced_value(batch: Batch, growth: float, goodputs: float) -> Floats:
 
 def _round(batch: Batch, scene: Ints, choice: Ints, base: Floats) -> tuple[Ints, Floats]:
     """Try the best changes together in growing numbers; the best set and its score."""
-    scores = single_changes(batch, scene, choice)
-    arm = np.argmax(scores, axis=2)
-    score = np.take_along_axis(scores, arm[:, :, None], axis=2)[:, :, 0]
+    scores = _changed_scores(batch, scene, choice)
+    arm, score = np.argmax(scores, axis=0), scores.max(axis=0)
     rank = np.argsort(np.argsort(-score, axis=1), axis=1)
     sizes = _sizes(choice.shape[1])
     takes = (rank[:, None] < sizes[None, :, None]) & (score > base[:, None])[:, None]
@@ -166,11 +180,12 @@ def _round(batch: Batch, scene: Ints, choice: Ints, base: Floats) -> tuple[Ints,
 
 def _capped(batch: Batch, scene: Ints, choice: Ints, score: Floats) -> Ints:
     """Try to shorten all drafts of a method at once, as its time follows the deepest of them."""
-    caps = _caps(batch)
-    tries = caps[:, choice].swapaxes(0, 1)
-    legal = np.take_along_axis(batch.allowed[scene], tries.swapaxes(1, 2), axis=2).swapaxes(1, 2)
-    tries = np.where(legal, tries, choice[:, None])
-    flat = scores_of(batch, np.repeat(scene, len(caps)), tries.reshape(-1, choice.shape[1]))
+    caps, num_routes = _caps(batch), choice.shape[1]
+    again = np.repeat(scene, len(caps))
+    tries = caps.take(choice, axis=1).swapaxes(0, 1)
+    at = places(batch, again, tries.reshape(-1, num_routes)).reshape(tries.shape)
+    tries = np.where(batch.allowed.ravel().take(at), tries, choice[:, None])
+    flat = scores_of(batch, again, tries.reshape(-1, num_routes))
     gained = flat.reshape(len(scene), len(caps))
     best, row = np.argmax(gained, axis=1), np.arange(len(scene))
     better = gained[row, best] > score
@@ -178,28 +193,33 @@ def _capped(batch: Batch, scene: Ints, choice: Ints, score: Floats) -> Ints:
 
 
 def _caps(batch: Batch) -> Ints:
-    """Return, for each (method, depth) in use, which arm each arm becomes under it; [C, A]."""
+    """Return, for each (method, depth) in use, which arm each arm becomes under it; [C, A].
+
+    The first leaves all arms as they are; others that do so too are left out.
+    """
     arms, depth, method = np.arange(len(batch.arms)), batch.depth, batch.method
     cap = arms[1:, None]
     is_over = (method == method[cap]) & (depth > depth[cap])
     kin = batch.family[:, None] == batch.family
     fits = kin[None] & (depth <= depth[cap])[:, None]
     shorter = np.argmax(np.where(fits, depth, -1), axis=2)
-    return np.concatenate([arms[None], np.where(is_over & fits.any(axis=2), shorter, arms)])
+    capped = np.where(is_over & fits.any(axis=2), shorter, arms)
+    return np.concatenate([arms[None], capped[(capped != arms).any(axis=1)]])
 
 
 def _sizes(num_routes: int) -> Ints:
-    return np.unique(np.append(2 ** np.arange(num_routes.bit_length()), num_routes))
+    powers = {2**place for place in range(num_routes.bit_length())}
+    return np.array(sorted(powers | {num_routes}), dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _MethodUse:
-    """One method's part of a step if a route did not use it.
+    """Each method's part of a step if a route did not use it; L methods, off left out.
 
     Attributes:
-        rows: [N, R] rows of the other routes.
-        depth: [N, R] their deepest draft.
-        seconds: [N, R] their draft time.
+        rows: [L, N, R] rows of the other routes.
+        depth: [L, N, R] their deepest draft.
+        seconds: [L, N, R] their draft time.
     """
 
     rows: Floats
@@ -207,44 +227,53 @@ class _MethodUse:
     seconds: Floats
 
 
-def _changed_seconds(batch: Batch, scene: Ints, choice: Ints) -> Floats:
-    """Return the step time after each single change; [N, R, A]."""
-    place = scene[:, None, None]
-    total = target_seconds(batch, place, _changed_sums(batch.positions, scene, choice))
+def _changed_seconds(batch: Batch, scene: Ints, choice: Ints, at: Ints) -> Floats:
+    """Return the step time after each single change; [A, N, R]."""
+    by_arm, place = batch.arm_major, np.repeat(scene, choice.shape[1]).reshape(choice.shape)
+    now = batch.positions.ravel().take(at)
+    total = target_seconds(batch, place, _changed_sums(by_arm.positions, now, scene))
     if batch.has_own_steps:
-        total += _changed_sums(batch.own_s, scene, choice)
-    for number in range(1, batch.num_methods):
-        use = _use_without(batch, scene, choice, number)
-        arms = np.flatnonzero(batch.method == number)
-        depth = np.maximum(use.depth[:, :, None], batch.depth[arms])
-        rows = (use.rows + batch.rows[scene])[:, :, None]
-        joined = draft_seconds(batch, place, number, rows, depth)
-        total += use.seconds[:, :, None]
-        total[:, :, arms] += joined - use.seconds[:, :, None]
+        total += _changed_sums(by_arm.own_s, batch.own_s.ravel().take(at), scene)
+    use = _use_without(batch, scene, choice)
+    joined_rows = use.rows + batch.rows[scene]
+    for number, arms in enumerate(batch.arms_by_method[1:]):
+        depth = np.maximum(use.depth[number], batch.depth[arms][:, None, None])
+        added_s = draft_seconds(batch, place, number + 1, joined_rows[number], depth)
+        added_s -= use.seconds[number]
+        total += use.seconds[number]
+        total[arms] += added_s
     return total
 
 
-def _changed_sums(values: Floats, scene: Ints, choice: Ints) -> Floats:
-    """Return the sum over routes of [S, R, A] after each single change; [N, R, A]."""
-    now = picked(values, scene, choice)
-    return np.asarray((now.sum(axis=1)[:, None] - now)[:, :, None] + values[scene])
+def _changed_sums(values: Floats, now: Floats, scene: Ints) -> Floats:
+    """Return the sum over routes of [A, S, R] after each single change; [A, N, R].
+
+    Args:
+        values: arms in front.
+        now: [N, R] what the routes have.
+        scene: [N].
+    """
+    sums = values.take(scene, axis=1)
+    sums += now.sum(axis=1)[:, None] - now
+    return sums
 
 
-def _use_without(batch: Batch, scene: Ints, choice: Ints, number: int) -> _MethodUse:
-    uses = batch.method[choice] == number
+def _use_without(batch: Batch, scene: Ints, choice: Ints) -> _MethodUse:
+    numbers = np.arange(1, batch.num_methods)[:, None, None]
+    uses = batch.method.take(choice) == numbers
     rows = batch.rows[scene] * uses
-    depth = np.where(uses, batch.depth[choice], 0)
-    deepest = depth.max(axis=1)[:, None]
+    depth = batch.depth.take(choice) * uses
+    deepest = depth.max(axis=2, keepdims=True)
     is_deepest = depth == deepest
-    second = np.where(is_deepest, 0, depth).max(axis=1)[:, None]
-    is_alone = is_deepest & (is_deepest.sum(axis=1) == 1)[:, None]
-    rest = np.maximum(rows.sum(axis=1)[:, None] - rows, 0.0)
-    rest = np.where(rest > LEAST_GAIN, rest, 0.0)
+    second = np.where(is_deepest, 0, depth).max(axis=2, keepdims=True)
+    is_alone = is_deepest & (np.count_nonzero(is_deepest, axis=2, keepdims=True) == 1)
+    rest = rows.sum(axis=2, keepdims=True) - rows
+    rest *= rest > LEAST_GAIN
     others = np.where(is_alone, second, deepest)
     return _MethodUse(
         rows=rest,
         depth=others,
-        seconds=draft_seconds(batch, scene[:, None], number, rest, others),
+        seconds=draft_seconds(batch, scene[:, None], numbers, rest, others),
     )
 
 

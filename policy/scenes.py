@@ -239,12 +239,30 @@ def step_bounds(knowledge: Knowledge, mix: Mix) -> StepBounds:
 def _laid_out(knowledge: Knowledge, mix: Mix) -> tuple[float, float, Floats]:
     longest = mix.rows * (1 + max(arm.k for arm in knowledge.arms))
     queries = np.union1d(_whole_numbers(mix.rows, longest), [mix.rows])
-    seconds = knowledge.step_table_s(mix.rows, queries, mix.context_tokens)
+    seconds = _no_quicker_than_plain(knowledge, mix.rows, queries, mix.context_tokens)
     grid = np.linspace(mix.rows, longest, _STEP_POINTS)
     scale = (_STEP_POINTS - 1) / max(longest - mix.rows, 1.0)
     table = np.interp(grid, queries, np.where(np.isnan(seconds), NO_DATA_S, seconds))
     table = np.where(table > _LONGEST_S, NO_DATA_S, table)
     return mix.rows, scale, _blurred(table, _spread(mix) * scale)
+
+
+def _no_quicker_than_plain(
+    knowledge: Knowledge, rows: float, positions: Floats, context_tokens: float
+) -> Floats:
+    """Return the seconds of passes, none below the first unless it was measured to be; [N].
+
+    Args:
+        knowledge: step times.
+        rows: sequences in the passes.
+        positions: [N] positions, those of a plain step first.
+        context_tokens: KV entries held by the batch.
+    """
+    seconds = knowledge.step_table_s(rows, positions, context_tokens)
+    for index in np.flatnonzero(seconds < seconds[0]):
+        if not knowledge.cost.is_surely_quicker(rows, float(positions[index]), context_tokens):
+            seconds[index] = seconds[0]
+    return seconds
 
 
 def _spread(mix: Mix) -> float:
@@ -322,8 +340,8 @@ def _lone_seconds(knowledge: Knowledge, mix: Mix, route: str) -> Floats:
     )
     short, full, share = _drafted(arms, found)
     context = mix.context_tokens
-    shorter = knowledge.step_table_s(1.0, 1.0 + short, context)
-    longer = knowledge.step_table_s(1.0, 1.0 + full, context)
+    shorter = _no_quicker_than_plain(knowledge, 1.0, 1.0 + short, context)
+    longer = _no_quicker_than_plain(knowledge, 1.0, 1.0 + full, context)
     lone, plain_s = np.ones(1), float(longer[0])
     depths = [knowledge.drafted_depth(arm, mix.load) for arm in arms]
     drafts = np.array(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeVar, cast
 
@@ -34,11 +34,23 @@ Sizes = TypeVar("Sizes", bound=tuple[int, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Discounted count of steps with the sums of their seconds and squared seconds."""
+    """Discounted count of steps with the sums of their seconds and squared seconds.
+
+    Attributes:
+        count: steps.
+        total_s: their summed seconds, at equal pace of the machine.
+        total_square_s2: their summed squared seconds.
+        blocks: stretches of time in which they were taken: steps of one share what slows them.
+        windows: windows in which they were taken.
+        pace_variance: summed over these, the variance of what is believed of their pace.
+    """
 
     count: float
     total_s: float
     total_square_s2: float = 0.0
+    blocks: float = 0.0
+    windows: float = 0.0
+    pace_variance: float = 0.0
 
     @property
     def mean_s(self) -> float:
@@ -47,9 +59,14 @@ class Timing:
 
     @property
     def relative_error(self) -> float:
-        """Standard error of the mean over the mean."""
+        """Standard error of the mean over the mean, were the pace of every window known."""
         variance = max(0.0, self.total_square_s2 / self.count - self.mean_s**2)
-        return math.sqrt(variance / self.count) / self.mean_s
+        return math.sqrt(variance / (self.blocks or self.count)) / self.mean_s
+
+    @property
+    def pace_error(self) -> float:
+        """What not knowing the pace of its windows adds to that; windows err apart."""
+        return math.sqrt(self.pace_variance) / self.windows if self.windows else 0.0
 
     def plus(self, other: Timing, weight: float = 1.0) -> Timing:
         """Return self with the other added at a weight."""
@@ -57,14 +74,15 @@ class Timing:
             count=self.count + weight * other.count,
             total_s=self.total_s + weight * other.total_s,
             total_square_s2=self.total_square_s2 + weight * other.total_square_s2,
+            blocks=self.blocks + weight * other.blocks,
+            windows=self.windows + weight * other.windows,
+            pace_variance=self.pace_variance + weight * other.pace_variance,
         )
 
     def slowed(self, ratio: float) -> Timing:
         """Return self as if every step had taken so many times as long."""
-        return Timing(
-            count=self.count,
-            total_s=ratio * self.total_s,
-            total_square_s2=ratio**2 * self.total_square_s2,
+        return replace(
+            self, total_s=ratio * self.total_s, total_square_s2=ratio**2 * self.total_square_s2
         )
 
 

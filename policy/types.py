@@ -125,8 +125,10 @@ class StepCost:
         positions: positions computed, at least one a row.
         context_tokens: KV entries held by the batch, rounded to the bucket's middle.
         steps: passes counted.
-        total_s: their summed seconds, verification and sampling included.
+        total_s: their summed seconds at the window's usual pace, verification and sampling
+            included.
         total_square_s2: sum of the squared seconds.
+        blocks: stretches of time in which they were taken; 0 where each step stands for itself.
     """
 
     rows: int
@@ -135,6 +137,7 @@ class StepCost:
     steps: int
     total_s: float
     total_square_s2: float
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -280,6 +280,8 @@ def _backing_of(
             joint_gain=joint_gain,
             low_over_off=choice.over_off(plan),
             least_over_off=case.options.least_over_off,
+            pace_error=evaluation.pace_error(plan, base),
+            pace_spread=case.knowledge.cost.paces.spread_ratio,
             tpot_s=evaluation.tpot_s(plan, route),
             current_tpot_s=evaluation.tpot_s(current, route),
             tpot_limit_s=limits.tpot_limit_s,

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from dashboards.views import JobLine
 from tuner.api.auth import TokenDoorkeeper
 from tuner.api.console import StoreConsole
+from tuner.api.gates import SiteGatekeeper
 from tuner.api.http import Parts, create_app
 from tuner.api.live_plan import LivePlanReader
 from tuner.api.reviewing import SiteReviewer
@@ -143,6 +144,7 @@ def _parts(site: Site, scheduler: JobScheduler) -> Parts:
             for job in scheduler.jobs
         ],
         now=utc_now,
+        gatekeeper=SiteGatekeeper(site=site),
     )
     secret = session_secret(settings)
     return Parts(

@@ -117,6 +117,16 @@ class Settings(BaseSettings):
     )
     replay_interval_s: Seconds = Field(3600.0, description="between shadow replays")
     replay_requests: int = Field(20, ge=1, le=10_000, description="captured requests a replay")
+    gate_precision: float = Field(
+        0.10, gt=0, lt=10, description="half width of a route's interval in the gate, in log ratio"
+    )
+    gate_requests: int = Field(
+        50, ge=1, le=10_000, description="captured requests of a route that the gate takes at most"
+    )
+    gate_tokens: int = Field(
+        100_000, ge=1, description="output tokens after which a replay of the gate ends"
+    )
+    gate_time_s: Seconds = Field(900.0, description="time after which a replay of the gate ends")
     divergence_interval_s: Seconds = Field(21_600.0, description="between divergence reports")
     require_evaluation: bool = Field(
         True, description="approve only what a fresh replay and divergence report cover"

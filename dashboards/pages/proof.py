@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Form
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboards.desk import Desk, Number
+from dashboards.access import Role
+from dashboards.desk import Desk, Number, see_other
 
 
 def pages(desk: Desk) -> APIRouter:
@@ -40,5 +43,11 @@ def pages(desk: Desk) -> APIRouter:
         session = desk.visitor(request)
         view = desk.console.divergence(number)
         return desk.page(request, session, "divergence.html", view=view)
+
+    @router.post("/proof/gate/{number}")
+    def gate_run(request: Request, number: Number, csrf: Annotated[str, Form()] = "") -> Response:
+        session = desk.form_visitor(request, Role.OPERATOR, csrf)
+        desk.console.run_gate(number, session.actor)
+        return see_other(f"/recommendations/{number}#gate")
 
     return router

@@ -5,11 +5,13 @@ Latency quantiles are ``inf`` where they lie above the histogram's last bound.
 """
 
 from dashboards.views.drift import AlarmLine
+from dashboards.views.gate import GateLine
 from dashboards.views.operations import AuditLine, JobLine, JobRun, JobsView, TokenLine
 from dashboards.views.proof import (
     ArmCounts,
     ArmFigures,
     DivergenceLine,
+    DivergenceRoute,
     DivergenceView,
     ReplayLine,
     ReplayPair,
@@ -52,9 +54,11 @@ __all__ = [
     "Difference",
     "DifferenceRow",
     "DivergenceLine",
+    "DivergenceRoute",
     "DivergenceView",
     "DraftRow",
     "EngineHealth",
+    "GateLine",
     "HistoryPoint",
     "InForce",
     "JobLine",

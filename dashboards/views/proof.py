@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from collectors.records import Setting
+from policy.gate import RouteSpeed
 from policy.types import Interval
 
 
@@ -23,8 +24,9 @@ class ReplayLine:
         ended_at: end; None while it runs.
         pairs: requests that ran on both arms with the Settings asked for.
         void_pairs: requests whose applied Setting was not the one asked for, or that failed.
-        speedup: ratio of the candidate's tokens per second to the baseline's, paired by request;
-            None without pairs.
+        speedup: ratio of the candidate's speed to the baseline's over all routes together, paired
+            by request; None with too few pairs.
+        planned_pairs: pairs it makes at most; None where that was not noted.
     """
 
     id: int
@@ -37,6 +39,7 @@ class ReplayLine:
     pairs: int
     void_pairs: int
     speedup: Interval | None
+    planned_pairs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,10 @@ class ReplayPair:
         candidate_tokens: tokens delivered by the second.
         baseline_s: time of the first arm.
         candidate_s: time of the second.
-        ratio: candidate's tokens per second over the baseline's; None where the pair is void.
+        baseline_token_s: seconds a token of the first arm, after the first token where both arms
+            showed it; None where the pair is void.
+        candidate_token_s: the same of the second.
+        ratio: the first of these over the second; None where the pair is void.
         void_reason: why the pair does not count; None where it does.
     """
 
@@ -85,15 +91,18 @@ class ReplayPair:
     candidate_tokens: int
     baseline_s: float
     candidate_s: float
+    baseline_token_s: float | None
+    candidate_token_s: float | None
     ratio: float | None
     void_reason: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayView:
-    """The page of one replay."""
+    """The page of one replay; each route is judged by its own pairs only."""
 
     line: ReplayLine
+    routes: tuple[RouteSpeed, ...]
     baseline: ArmFigures
     candidate: ArmFigures
     pairs: tuple[ReplayPair, ...]
@@ -151,6 +160,25 @@ class DivergenceLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DivergenceRoute:
+    """What a report says of one route, by that route's prompts alone.
+
+    Attributes:
+        route: the route.
+        arm: counts of the Setting's arm.
+        control: counts of plain decoding at another batch shape.
+        diverges: as in ``DivergenceLine``.
+        verdict: the same in one sentence.
+    """
+
+    route: str
+    arm: ArmCounts
+    control: ArmCounts
+    diverges: bool | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """The first difference of one pair.
 
@@ -178,7 +206,8 @@ class DivergenceView:
     """The page of one divergence report.
 
     Attributes:
-        line: what the list shows.
+        line: what the list shows, all routes together.
+        routes: the same route by route.
         noise_margin: gap below which a split counts as a near tie; None where unknown.
         false_alarm_rate: chance that a Setting without fault is called divergent; None likewise.
         p_value: of the comparison with the control arm; None likewise.
@@ -188,6 +217,7 @@ class DivergenceView:
     """
 
     line: DivergenceLine
+    routes: tuple[DivergenceRoute, ...]
     noise_margin: float | None
     false_alarm_rate: float | None
     p_value: float | None

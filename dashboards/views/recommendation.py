@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from collectors.records import LoadLevel
+from dashboards.views.gate import GateLine
 from policy.evidence_amount import EvidenceAmount
 from policy.outcome import Outcome
 from policy.realised import Realised
@@ -116,6 +117,7 @@ class RecommendationView:
         together: open recommendations of all routes that its changes count on, this one included;
             empty where it stands alone.
         snoozed: what was refused on the route and stays away for now, one sentence each.
+        gate: the evidence on each proposed Setting, from this route.
     """
 
     line: RecommendationLine
@@ -134,3 +136,4 @@ class RecommendationView:
     difference: Difference | None
     together: tuple[RecommendationLine, ...]
     snoozed: tuple[str, ...]
+    gate: tuple[GateLine, ...] = ()

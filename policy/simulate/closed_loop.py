@@ -19,7 +19,7 @@ from policy.options import ControlOptions
 from policy.simulate.calibrated import Calibration
 from policy.simulate.engine import ARMS, Choice, Engine, Turn, lookup, model
 from policy.simulate.folding import counts_of, window_of_steps
-from policy.simulate.ours import EPOCH_S, HALF_LIFE_WINDOWS
+from policy.simulate.ours import AUTOPILOT, EPOCH_S, HALF_LIFE_WINDOWS
 from policy.simulate.peers.bandits import ByLoad, Ucb
 from policy.simulate.peers.base import Policy
 from policy.simulate.peers.tables import GoodputAverage
@@ -27,7 +27,7 @@ from policy.simulate.profiles import Drafting
 from policy.simulate.replayed import Timetable
 from policy.simulate.worlds import WINDOW_S, draw_world
 
-OURS = "spectuner"
+OURS = AUTOPILOT
 GOODPUT_AVERAGE = "goodput_average"
 UCB = "ucb_load"
 

@@ -181,7 +181,10 @@ class Engine:
         return replace(fixed, slots=fixed.slots + queue.taken(budget).reshape(fixed.slots.shape))
 
     def seconds(self, turn: Turn, choice: Choice) -> tuple[float, Floats]:
-        """Return the expected seconds of a target pass, and of drafting by Drafting; [4]."""
+        """Return the expected seconds of a target pass, and of drafting by Drafting; [4].
+
+        Both are those of the profile, at the machine's quick pace.
+        """
         positions = turn.num_rows + int(choice.slots.sum())
         target = float(self.profile.step_table_s(turn.num_rows, turn.context_tokens)[positions])
         if not choice.depth.any():
@@ -213,24 +216,27 @@ class Engine:
     def route_goodputs(self, turn: Turn, choice: Choice) -> Floats:
         """Return the expected tokens per second by route; [R]."""
         target, drafts = self.seconds(turn, choice)
-        return np.asarray(self.tokens(turn, choice) / (target + float(drafts.sum())))
+        rates = self.tokens(turn, choice) / (target + float(drafts.sum()))
+        return np.asarray(rates * self.world.pace.speed(turn.window))
 
     def counts(
         self, turn: Turn, choice: Choice, generator: np.random.Generator, lost_s: float = 0.0
     ) -> Counts:
         """Draw what the counters of one window say, of which some seconds went by switching."""
         target, drafts = self.seconds(turn, choice)
-        steps = max(1, int((WINDOW_S - lost_s) / (target + drafts.sum())))
+        pace, window = self.world.pace, turn.window
+        speed = pace.speed(window)
+        steps = max(1, int((WINDOW_S - lost_s) * speed / (target + drafts.sum())))
         noise = 1 + STEP_NOISE / np.sqrt(steps) * generator.standard_normal(1 + len(drafts))
         attempts, accepts = self._outcomes(turn, choice, steps, generator)
-        measured = target * float(noise[0])
+        quick_s = target * float(noise[0])
         return Counts(
             turn=turn,
             choice=choice,
             steps=steps,
-            target_s=measured,
-            target_square_s2=measured**2 * (1 + STEP_NOISE**2),
-            draft_s=drafts * noise[1:],
+            target_s=quick_s / speed,
+            target_square_s2=quick_s**2 * (1 + STEP_NOISE**2) * pace.mean_square(window),
+            draft_s=drafts * noise[1:] / speed,
             attempts=attempts,
             accepts=accepts,
             tokens=turn.rows * steps + accepts.sum(axis=1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from policy.simulate.field import BEST_FIXED, OFF_NAME, ORACLE, entrants
 from policy.simulate.objectives import tpot_limits_s
 from policy.simulate.ours import Spectuner
 from policy.simulate.peers.oracles import LimitedOracle
+from policy.simulate.promises import Promises, promises_of
+from policy.simulate.reviewed import Reviewed
 from policy.simulate.run import Trace, run
 from policy.simulate.worlds import ROUTES, World
 from policy.statistics import Floats, Ints
@@ -67,14 +69,36 @@ class Prediction:
     """How far predictions held.
 
     Attributes:
-        errors: relative error of predicted tokens over blocks of 30 windows.
-        covered: windows whose goodput lay in the 90 % interval predicted for them.
-        judged: windows with a prediction.
+        errors: relative error of predicted tokens: over blocks of 30 windows for the autopilot, by
+            approved change for the reviewed mode.
+        covered: goodputs that lay in the 90 % interval predicted for them.
+        judged: goodputs with a prediction: of windows, or of approved changes.
+        over_off_covered: speeds over off that lay in theirs.
+        over_off_judged: speeds over off with a prediction.
     """
 
-    errors: tuple[float, ...]
-    covered: int
-    judged: int
+    errors: tuple[float, ...] = ()
+    covered: int = 0
+    judged: int = 0
+    over_off_covered: int = 0
+    over_off_judged: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Own:
+    """What is known of a policy of ours beside its score.
+
+    Attributes:
+        prediction: how far its predictions held.
+        exploring_share: share of rows with which it explored.
+        decision_s: [W] seconds that it took to decide.
+        learning_s: [W] seconds that it took to learn, answers to `recommend` included.
+    """
+
+    prediction: Prediction
+    exploring_share: float
+    decision_s: Floats
+    learning_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,19 +108,13 @@ class Match:
     Attributes:
         seed: of the world.
         scores: by policy.
-        prediction: of ours.
-        exploring_share: share of rows with which ours explored.
-        decision_s: [W] seconds that ours took to decide.
-        learning_s: [W] seconds that ours took to learn.
+        own: by name, those of ours.
         load: [W] rows of the world.
     """
 
     seed: int
     scores: Mapping[str, Score]
-    prediction: Prediction
-    exploring_share: float
-    decision_s: Floats
-    learning_s: Floats
+    own: Mapping[str, Own]
     load: Ints
 
 
@@ -116,8 +134,8 @@ def play(
     """
     world = engine.world
     traces: dict[str, Trace] = {}
-    ours = Spectuner(world.seed, arms=arms)
-    for policy in (*entrants(engine, world.seed, arms), ours):
+    autopilot, reviewed = Spectuner(world.seed, arms=arms), Reviewed(engine, arms=arms)
+    for policy in (*entrants(engine, world.seed, arms), autopilot, reviewed):
         traces[policy.name] = run(engine, policy, world.seed, clock)
         on_policy()
     traces[BEST_FIXED] = max(
@@ -129,11 +147,38 @@ def play(
     return Match(
         seed=world.seed,
         scores=scores,
-        prediction=prediction_of(traces[ours.name], ours.decisions),
-        exploring_share=_exploring_share(world, ours.decisions),
-        decision_s=traces[ours.name].decision_s,
-        learning_s=traces[ours.name].learning_s,
+        own={
+            autopilot.name: _own(
+                traces[autopilot.name],
+                prediction_of(traces[autopilot.name], autopilot.decisions),
+                _exploring_share(world, [made.exploring for made in autopilot.decisions]),
+            ),
+            reviewed.name: _own(
+                traces[reviewed.name],
+                _kept(promises_of(engine, reviewed.approved)),
+                _exploring_share(world, reviewed.exploring),
+            ),
+        },
         load=world.rows.sum(axis=1),
+    )
+
+
+def _own(trace: Trace, prediction: Prediction, exploring_share: float) -> Own:
+    return Own(
+        prediction=prediction,
+        exploring_share=exploring_share,
+        decision_s=trace.decision_s,
+        learning_s=trace.learning_s,
+    )
+
+
+def _kept(promises: Promises) -> Prediction:
+    return Prediction(
+        errors=promises.errors,
+        covered=promises.goodputs_held,
+        judged=len(promises.errors),
+        over_off_covered=promises.over_off_held,
+        over_off_judged=promises.over_off_judged,
     )
 
 
@@ -230,7 +275,7 @@ def prediction_of(trace: Trace, decisions: Sequence[Decision]) -> Prediction:
     return Prediction(errors=tuple(errors), covered=covered, judged=len(judged))
 
 
-def _exploring_share(world: World, decisions: Sequence[Decision]) -> float:
+def _exploring_share(world: World, exploring: Sequence[Collection[str]]) -> float:
     """Return the share of rows that explored."""
-    tried = np.array([[name in made.exploring for name in ROUTES] for made in decisions])
+    tried = np.array([[name in routes for name in ROUTES] for routes in exploring])
     return float((world.rows * tried).sum() / world.rows.sum())

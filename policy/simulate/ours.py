@@ -18,6 +18,7 @@ from policy.simulate.profiles import USUAL_CONTEXT_TOKENS
 from policy.simulate.worlds import ROUTES, WINDOW_S
 from policy.types import DraftObservation, LoadMix, Observation, StepCost, Window
 
+AUTOPILOT = "spectuner_autopilot"
 HALF_LIFE_WINDOWS = 300.0
 EPOCH_S = 1_800_000_000.0
 
@@ -27,7 +28,7 @@ _METHODS = {way: method for method, way in WAYS.items() if method is not Method.
 class Spectuner:
     """The control loop of this product, fed by what the engine counts."""
 
-    name = "spectuner"
+    name = AUTOPILOT
 
     def __init__(
         self, seed: int, options: ControlOptions | None = None, arms: Sequence[Setting] = ARMS
@@ -135,6 +136,15 @@ def _draft_costs(counts: Counts) -> list[DraftObservation]:
 
 
 def _context(turn: Turn) -> float:
-    """Return the KV entries of the batch, in steps of a third of an octave."""
-    exact = USUAL_CONTEXT_TOKENS * turn.num_rows + turn.context_tokens
+    return batch_context(turn.num_rows, turn.context_tokens)
+
+
+def batch_context(rows: int, more_tokens: float) -> float:
+    """Return the KV entries of a batch, in steps of a third of an octave.
+
+    Args:
+        rows: sequences of usual length.
+        more_tokens: entries beyond the usual ones.
+    """
+    exact = USUAL_CONTEXT_TOKENS * rows + more_tokens
     return math.exp2(round(3 * math.log2(max(1.0, exact))) / 3)

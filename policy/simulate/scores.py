@@ -13,8 +13,12 @@ import numpy as np
 
 from policy.simulate.field import ORACLE
 from policy.simulate.match import Match, Score
-from policy.simulate.ours import Spectuner
+from policy.simulate.ours import AUTOPILOT
+from policy.simulate.reviewed import REVIEWED
 from policy.statistics import Floats, Ints
+
+OURS = (AUTOPILOT, REVIEWED)
+"""The policies of this product that are judged against all others."""
 
 NUM_RESAMPLES = 10_000
 TAIL = 0.025
@@ -63,22 +67,23 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table:
-    """The result of a benchmark.
+class Standing:
+    """One policy of ours against all others.
 
     Attributes:
-        rows: policies, best first.
-        pairs: ours against every other but the oracle, the closest first.
-        decision_s: p50 and p99 of ours.
-        learning_s: p50 and p99 of ours.
+        row: its scores.
+        pairs: it against every other but the oracle and ours, the closest first.
+        decision_s: p50 and p99 of its decisions.
+        learning_s: p50 and p99 of what it took to learn from a window.
         exploring_share: mean share of rows that explored.
-        prediction_error: median relative error of predicted tokens over blocks of windows; None
-            without a whole block.
-        coverage: share of windows whose 90 % interval held; None without predictions.
-        predictions: how many windows were judged.
+        prediction_error: median relative error of what was predicted; None without predictions.
+        coverage: share of predicted goodputs whose 90 % interval held; None without predictions.
+        predictions: how many were judged.
+        over_off_coverage: the same of predicted speeds over off; None without any.
+        over_off_predictions: how many were judged.
     """
 
-    rows: tuple[Row, ...]
+    row: Row
     pairs: tuple[Pair, ...]
     decision_s: tuple[float, float]
     learning_s: tuple[float, float]
@@ -86,31 +91,80 @@ class Table:
     prediction_error: float | None
     coverage: float | None
     predictions: int
+    over_off_coverage: float | None
+    over_off_predictions: int
+
+    @property
+    def num_ahead(self) -> int:
+        """How many of the others it is ahead of."""
+        return sum(pair.is_ahead for pair in self.pairs)
+
+    def over(self, peer: str) -> Pair:
+        """Return it against one other.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        return {pair.peer: pair for pair in self.pairs}[peer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Table:
+    """The result of a benchmark.
+
+    Attributes:
+        rows: policies, best first.
+        standings: ours, the autopilot first.
+    """
+
+    rows: tuple[Row, ...]
+    standings: tuple[Standing, ...]
+
+    @property
+    def autopilot(self) -> Standing:
+        """The control loop."""
+        return self.standings[0]
+
+    @property
+    def reviewed(self) -> Standing:
+        """What people approve."""
+        return self.standings[1]
 
 
 def table_of(matches: Sequence[Match]) -> Table:
     """Fold matches; at least one."""
     names = list(matches[0].scores)
     chosen = _resamples(len(matches))
-    rows = [_row(name, [match.scores[name] for match in matches], chosen) for name in names]
-    mine = _shares(matches, Spectuner.name)
-    pairs = [
-        _pair(name, mine - _shares(matches, name), chosen)
-        for name in names
-        if name not in (ORACLE, Spectuner.name)
-    ]
-    errors = [error for match in matches for error in match.prediction.errors]
-    judged = sum(match.prediction.judged for match in matches)
+    rows = {name: _row(name, [match.scores[name] for match in matches], chosen) for name in names}
     return Table(
-        rows=tuple(sorted(rows, key=lambda row: -row.oracle_share)),
-        pairs=tuple(sorted(pairs, key=lambda pair: pair.difference)),
-        decision_s=_quantiles([match.decision_s for match in matches]),
-        learning_s=_quantiles([match.learning_s for match in matches]),
-        exploring_share=float(np.mean([match.exploring_share for match in matches])),
-        prediction_error=float(np.median(errors)) if errors else None,
-        coverage=sum(match.prediction.covered for match in matches) / judged if judged else None,
-        predictions=judged,
+        rows=tuple(sorted(rows.values(), key=lambda row: -row.oracle_share)),
+        standings=tuple(_standing(matches, rows[name], chosen) for name in OURS),
     )
+
+
+def _standing(matches: Sequence[Match], row: Row, chosen: Ints) -> Standing:
+    own = [match.own[row.policy] for match in matches]
+    mine, peers = _shares(matches, row.policy), matches[0].scores.keys() - {ORACLE, *OURS}
+    pairs = [_pair(name, mine - _shares(matches, name), chosen) for name in sorted(peers)]
+    made = [one.prediction for one in own]
+    errors = [error for one in made for error in one.errors]
+    judged, over_off = (sum(one.judged for one in made), sum(one.over_off_judged for one in made))
+    return Standing(
+        row=row,
+        pairs=tuple(sorted(pairs, key=lambda pair: pair.difference)),
+        decision_s=_quantiles([one.decision_s for one in own]),
+        learning_s=_quantiles([one.learning_s for one in own]),
+        exploring_share=float(np.mean([one.exploring_share for one in own])),
+        prediction_error=float(np.median(errors)) if errors else None,
+        coverage=_share(sum(one.covered for one in made), judged),
+        predictions=judged,
+        over_off_coverage=_share(sum(one.over_off_covered for one in made), over_off),
+        over_off_predictions=over_off,
+    )
+
+
+def _share(held: int, judged: int) -> float | None:
+    return held / judged if judged else None
 
 
 def _resamples(num_worlds: int) -> Ints:

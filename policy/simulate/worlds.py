@@ -7,11 +7,12 @@ acceptance is neither independent nor constant. Numbers are those of the stated 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from policy.errors import InvalidInput
+from policy.simulate.pace import Pace, draw_pace
 from policy.simulate.profiles import USUAL_CONTEXT_TOKENS
 from policy.statistics import Floats, Ints
 
@@ -56,6 +57,7 @@ WORKLOADS: Mapping[str, str] = {
     "W4": "the last route appears after a quarter of the run",
     "W5": "each route's text stays easy or hard for some 33 windows",
     "W6": "the share of long contexts rises from none to 60 %",
+    "W7": "the machine's pace wanders: all steps take up to five times as long for 5 to 60 s",
 }
 
 
@@ -71,6 +73,7 @@ class World:
         acceptance: [W, R, 2, 2, D] chance of each position given all before it, by drafting
             (lookup, model) and easy or hard.
         change_points: windows at which routes change places.
+        pace: how long steps take over what the profile says.
     """
 
     seed: int
@@ -79,6 +82,7 @@ class World:
     easy_share: Floats
     acceptance: Floats
     change_points: tuple[int, ...]
+    pace: Pace = field(default_factory=Pace)
 
     @property
     def num_windows(self) -> int:
@@ -142,7 +146,13 @@ def draw_world(
         easy_share=_easy_share(generator, num_windows, dwell),
         acceptance=FIRST_ACCEPTANCE[order][..., None] * powers,
         change_points=moments,
+        pace=_pace(seed, num_windows) if "W7" in workloads else Pace(),
     )
+
+
+def _pace(seed: int, num_windows: int) -> Pace:
+    """Draw a pace from numbers of its own: with and without it a world is the same otherwise."""
+    return draw_pace(np.random.default_rng((20260107, seed)), num_windows, WINDOW_S)
 
 
 def _diurnal(generator: np.random.Generator, num_windows: int) -> Ints:

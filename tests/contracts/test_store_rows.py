@@ -186,7 +186,7 @@ def test_a_replay_comes_back_with_its_pairs_and_summary(store: Store):
         assert replays.listed(session, other=config(DRAFT_3).digest) == (stored,)
         assert replays.listed(session, other=config().digest) == ()
     assert (stored.state, stored.summary, stored.ended_at) == (ReplayState.DONE, summary, NOW)
-    assert [pair.ratio for pair in pairs] == [2.0, None]
+    assert [pair.ratio for pair in pairs] == [pytest.approx(19 / 9), None]
 
 
 def test_a_replay_needs_its_configurations_on_record(store: Store):
@@ -259,6 +259,7 @@ def test_the_newest_evaluation_counts(store: Store):
             reasons=("slower than off",),
             divergence=None,
             replay=None,
+            route="chat",
         )
 
     with store.writing() as session:
@@ -267,8 +268,9 @@ def test_the_newest_evaluation_counts(store: Store):
         evaluations.add(session, verdict(False))
 
     with store.reading() as session:
-        newest = evaluations.latest(session, config().digest)
-        assert evaluations.latest(session, "feed") is None
+        newest = evaluations.latest(session, config().digest, "chat")
+        assert evaluations.latest(session, config().digest, "story") is None
+        assert evaluations.latest(session, "feed", "chat") is None
         assert len(evaluations.listed(session)) == 2
     assert newest is not None
     assert (newest.is_passing, newest.reasons) == (False, ("slower than off",))

@@ -39,11 +39,14 @@ def test_replay_pairs_captured_requests_and_reads_the_setting_back() -> None:
 
     figures = json.loads(out)
     assert code == 0, err
-    assert set(figures) == {"id", "base", "other", "summary", "pairs"}
+    assert set(figures) == {"id", "base", "other", "summary", "routes", "pairs"}
     assert figures["summary"]["pairs"] == len(figures["pairs"]) > 0
     assert {pair["other"]["setting"]["method"] for pair in figures["pairs"]} == {"draft_model"}
     assert {pair["base"]["setting"]["method"] for pair in figures["pairs"]} == {"off"}
     assert figures["summary"]["other_tokens_per_pass"] > 1.5
+    assert {one["verdict"] for one in figures["routes"]} == {"too_few_pairs"}
+    total = len(figures["pairs"])
+    assert f"{total} of {figures['summary']['planned_pairs']} pairs" in err.splitlines()
 
 
 def test_divergence_finds_the_same_tokens_with_speculation_as_without() -> None:

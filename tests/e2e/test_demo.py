@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from collectors.records import Plan
+from tests.fixtures.demo_traffic import write_traffic
 from tests.tuner.engine.model.tiny_gguf import write_tiny_gguf
 from tuner.store import access, open_store, plans
 
@@ -79,18 +80,7 @@ class Demo:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny_gguf(folder / "tiny.gguf")
-    lines = [
-        json.dumps(
-            {
-                "route": route,
-                "messages": [{"role": "user", "content": f"{route} {number}: say it again"}],
-                "sampling": {"temperature": heat, "max_tokens": 24, "ignore_eos": True},
-            }
-        )
-        for route, heat in ROUTES.items()
-        for number in range(4)
-    ]
-    (folder / "traffic.jsonl").write_text("\n".join(lines) + "\n")
+    write_traffic(folder / "traffic.jsonl", ROUTES)
     return folder
 
 

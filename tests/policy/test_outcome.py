@@ -92,7 +92,7 @@ def ran(numbers: Iterable[int], brought: Plan, rate: float, ratios: tuple[float,
 
 def measured(windows: list[Ran], since: int = 20) -> tuple[Outcome, ...]:
     one = said()
-    return outcomes(one, windows, realised(one, windows, 60.0 * since))
+    return outcomes(one, realised(one, windows, 60.0 * since), windows)
 
 
 def test_paired_steps_give_the_speed_over_off_in_place():

@@ -98,6 +98,12 @@ class Known(Belief):
     def step_error_ratio(self, rows: float, positions: float) -> float:
         return 0.01
 
+    def pace_error_ratio(self, rows: float, positions: float) -> float:
+        return 0.0
+
+    def next_paces(self, generator: np.random.Generator, num_draws: int) -> Floats:
+        return np.zeros(num_draws)
+
 
 def evaluated(batch: Batch, spread: float = 0.02) -> PlanEvaluation:
     return PlanEvaluation(batch, Known(batch, spread), np.random.default_rng(0), 200)

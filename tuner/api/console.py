@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from collectors.errors import CollectorError
 from collectors.records import PinnedConfig
 from dashboards.access import Actor, Role
 from dashboards.console import DEFAULT_PERIOD_S, Act
@@ -24,6 +25,7 @@ from dashboards.views import (
     AuditLine,
     DivergenceLine,
     DivergenceView,
+    GateLine,
     JobLine,
     JobRun,
     JobsView,
@@ -39,6 +41,7 @@ from tuner import errors
 from tuner.api import proofs, tokens
 from tuner.api.decisions import lines_of, view_of
 from tuner.api.drifting import alarm_line
+from tuner.api.gates import Gatekeeper
 from tuner.api.traffic import TrafficReader
 from tuner.api.trail import trail_of
 from tuner.store import (
@@ -51,8 +54,9 @@ from tuner.store import (
     pinned,
     recommendations,
     replays,
+    route_proofs,
 )
-from tuner.store.recommendations import State
+from tuner.store.recommendations import State, StoredRecommendation
 
 MAX_RUNS = 100
 MAX_RUNS_EACH = 8
@@ -80,6 +84,7 @@ class StoreConsole:
         review: the review workflow.
         timetable: jobs as they are scheduled, without their runs.
         now: tells the time, aware UTC.
+        gatekeeper: shows and makes the evidence of the gate; None shows none.
     """
 
     store: Store
@@ -87,6 +92,7 @@ class StoreConsole:
     review: Reviewer
     timetable: Sequence[JobLine]
     now: Callable[[], datetime]
+    gatekeeper: Gatekeeper | None = None
 
     def overview(self, period_s: int = DEFAULT_PERIOD_S) -> Overview:
         """Return what every route saw lately at each load level, and the engines' health."""
@@ -114,7 +120,21 @@ class StoreConsole:
     def recommendation(self, number: int, seen: int | None = None) -> RecommendationView:
         """Return one recommendation, and what changed since a revision was seen."""
         with errors_as_answers(), self.store.reading() as session:
-            return view_of(session, recommendations.one(session, number), seen)
+            stored = recommendations.one(session, number)
+            view = view_of(session, stored, seen)
+        return replace(view, gate=self._gate_of(stored))
+
+    def run_gate(self, number: int, actor: Actor) -> RecommendationView:
+        """Have each Setting of a recommendation evaluated on its route, and return it."""
+        if self.gatekeeper is None:
+            raise Unavailable("this service has no engine to evaluate on")
+        with errors_as_answers():
+            with self.store.reading() as session:
+                stored = recommendations.one(session, number)
+            asked = self.gatekeeper.run(stored, who=actor.name)
+        detail = f"{asked} evaluations" if asked else "under way already"
+        self._note(actor, "gate.run", f"recommendation {number}", detail)
+        return self.recommendation(number)
 
     def decide(
         self, number: int, act: Act, actor: Actor, reason: str, revision: int | None = None
@@ -177,6 +197,7 @@ class StoreConsole:
                 pinned.one(session, stored.base),
                 pinned.one(session, stored.other),
                 replays.pairs(session, number),
+                route_proofs.speeds_of(session, number),
             )
 
     def divergences(self) -> tuple[DivergenceLine, ...]:
@@ -192,7 +213,9 @@ class StoreConsole:
         with errors_as_answers(), self.store.reading() as session:
             stored = divergences.one(session, number)
             tested = pinned.one(session, stored.tested)
-            return proofs.divergence_view(stored, tested, divergences.pairs(session, number))
+            pairs = divergences.pairs(session, number)
+            by_route = route_proofs.outputs_of(session, number)
+            return proofs.divergence_view(stored, tested, pairs, by_route)
 
     def jobs(self, job: str | None = None) -> JobsView:
         """Return the timetable and the newest runs: of one job, or some of each."""
@@ -240,6 +263,15 @@ class StoreConsole:
             revoked = access.revoke(session, number, self.now())
         self._note(actor, "token.revoke", f"token {number} {revoked.name!r}", "")
         return _token(revoked)
+
+    def _gate_of(self, stored: StoredRecommendation) -> tuple[GateLine, ...]:
+        """Return the evidence; none while the engine does not tell its configuration."""
+        if self.gatekeeper is None or State(stored.state) not in (State.PENDING, State.HELD):
+            return ()
+        try:
+            return self.gatekeeper.lines(stored)
+        except (CollectorError, errors.TunerError):
+            return ()
 
     def _note(self, actor: Actor, action: str, target: str, detail: str | ConsoleError) -> None:
         entry = audit.AuditEntry(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from collectors.records import PinnedConfig
 from dashboards.views import (
     ArmCounts,
     ArmFigures,
     DivergenceLine,
+    DivergenceRoute,
     DivergenceView,
     ReplayLine,
     ReplayPair,
     ReplayView,
     Split,
 )
+from policy.gate import RouteSpeed
 from tuner.store import divergences, replays
 
 
@@ -33,6 +35,7 @@ def replay_line(
         pairs=stored.summary.pairs,
         void_pairs=stored.summary.void_pairs,
         speedup=stored.summary.speedup,
+        planned_pairs=stored.summary.planned_pairs,
     )
 
 
@@ -41,11 +44,13 @@ def replay_view(
     base: PinnedConfig,
     other: PinnedConfig,
     pairs: Sequence[replays.ReplayPair],
+    speeds: Sequence[RouteSpeed],
 ) -> ReplayView:
     """Return what the page of a replay shows."""
     valid = [pair for pair in pairs if pair.void_reason is None]
     return ReplayView(
         line=replay_line(stored, base, other),
+        routes=tuple(speeds),
         baseline=_arm([pair.base for pair in valid], base),
         candidate=_arm([pair.other for pair in valid], other),
         pairs=tuple(_pair(pair) for pair in pairs),
@@ -70,10 +75,12 @@ def divergence_view(
     stored: divergences.StoredDivergence,
     tested: PinnedConfig,
     pairs: Sequence[divergences.DivergencePair],
+    by_route: Mapping[str, divergences.DivergenceSummary],
 ) -> DivergenceView:
     """Return what the page of a divergence report shows."""
     return DivergenceView(
         line=divergence_line(stored, tested),
+        routes=tuple(_route(route, summary) for route, summary in by_route.items()),
         noise_margin=stored.summary.noise_margin,
         false_alarm_rate=stored.summary.false_alarm_rate,
         p_value=stored.summary.p_value,
@@ -104,6 +111,7 @@ def _arm(runs: Sequence[replays.ArmRun], config: PinnedConfig) -> ArmFigures:
 
 
 def _pair(pair: replays.ReplayPair) -> ReplayPair:
+    times = pair.token_times_s or (None, None)
     return ReplayPair(
         request_id=pair.request_id,
         route=pair.route,
@@ -111,6 +119,8 @@ def _pair(pair: replays.ReplayPair) -> ReplayPair:
         candidate_tokens=pair.other.tokens,
         baseline_s=pair.base.seconds,
         candidate_s=pair.other.seconds,
+        baseline_token_s=times[0],
+        candidate_token_s=times[1],
         ratio=pair.ratio,
         void_reason=pair.void_reason,
     )
@@ -124,6 +134,16 @@ def _counts(counts: divergences.ArmCounts) -> ArmCounts:
         suspicious=counts.suspicious,
         length=counts.length,
         error=counts.error,
+    )
+
+
+def _route(route: str, summary: divergences.DivergenceSummary) -> DivergenceRoute:
+    return DivergenceRoute(
+        route=route,
+        arm=_counts(summary.tested),
+        control=_counts(summary.control),
+        diverges=summary.diverges,
+        verdict=summary.verdict,
     )
 
 

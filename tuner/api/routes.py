@@ -153,6 +153,11 @@ def _decision_router(console: Console, doorkeeper: TokenDoorkeeper) -> APIRouter
         done = console.approve_together(body.numbers, actor, body.reason)
         return _answer({"recommendations": done})
 
+    @router.post("/{number}/gate")
+    def gate_run(number: Number, actor: Actor = Depends(operator)) -> JSONResponse:
+        """Evaluate each proposed Setting on the route; return ``RecommendationView``, ``gate``."""
+        return _answer(console.run_gate(number, actor))
+
     @router.post("/{number}/{act}")
     def decided(
         number: Number,

@@ -15,9 +15,10 @@ from policy.simulate.field import peers
 from policy.simulate.match import Match, play
 from policy.simulate.objectives import tpot_limits_s
 from policy.simulate.profiles import Profile, profile_named
-from policy.simulate.scores import Pair, Row, Table, table_of
+from policy.simulate.scores import OURS, Pair, Row, Table, table_of
 from policy.simulate.worlds import NUM_WINDOWS, ROUTES, World, draw_world, workloads_of
 from policy.statistics import Floats
+from tuner.bench.policy_bounds import Bound, bounds_of, standing_lines, standing_to_dict
 from tuner.bench.policy_planner import PlannerTime, planner_time
 from tuner.bench.policy_trace import Trace, read_trace
 
@@ -125,25 +126,21 @@ class PolicyBench:
             f"--off-tax {chosen.off_tax_ratio:g}{trace}"
         )
 
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """What must hold, with what was found."""
+        return bounds_of(self.table, self.planner, is_pace="W7" in self.options.workloads.upper())
+
     def lines(self) -> list[str]:
         """Return the figures beside the table, one sentence each."""
-        table = self.table
-        ahead = sum(pair.is_ahead for pair in table.pairs)
-        lines = [
-            f"Ahead of {ahead} of {len(table.pairs)} others: the lower end of the paired 95 % "
-            "interval lies above 0.",
-            f"Decisions take {1e3 * table.decision_s[0]:.1f} ms at the median and "
-            f"{1e3 * table.decision_s[1]:.1f} ms at p99 of thread-CPU time; "
-            f"{table.exploring_share:.1%} of rows explored.",
+        standings = self.table.standings
+        return [
+            "Ahead: the lower end of the paired 95 % interval lies above 0.",
+            *(line for standing in standings for line in standing_lines(standing)),
             self.planner.sentence,
+            *(bound.sentence for bound in self.bounds),
             self.options.source,
         ]
-        if table.prediction_error is not None and table.coverage is not None:
-            lines.append(
-                f"Goodput of 30 windows was predicted within {table.prediction_error:.1%} at the "
-                f"median; {table.coverage:.0%} of {table.predictions} intervals of 90 % held."
-            )
-        return lines
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON form: the keys of `spectuner bench policy --json`."""
@@ -152,17 +149,15 @@ class PolicyBench:
             "command": self.command,
             "scores": [_score(row) for row in table.rows],
             "details": [_details(row) for row in table.rows],
-            "paired": [_pair(pair) for pair in table.pairs],
-            "decision_ms": _milliseconds(table.decision_s),
-            "learning_ms": _milliseconds(table.learning_s),
+            "paired": [
+                {"policy": standing.row.policy, **_pair(pair)}
+                for standing in table.standings
+                for pair in standing.pairs
+            ],
+            "ours": [standing_to_dict(standing) for standing in table.standings],
+            "bounds": [bound.to_dict() for bound in self.bounds],
             "planner_cpu_ms": self.planner.to_dict(),
-            "exploring_share": table.exploring_share,
             "tpot_limits_ms": _by_route(1e3 * tpot_limits_s(self.options.played_profile)),
-            "prediction": {
-                "error": table.prediction_error,
-                "coverage": table.coverage,
-                "windows": table.predictions,
-            },
             "cpu_s": self.cpu_s,
         }
 
@@ -171,7 +166,7 @@ def num_runs(options: PolicyBenchOptions) -> int:
     """Return how often `on_run` will be called."""
     world = _world(options, 0, None)
     engine = Engine(world=world, profile=options.played_profile)
-    return options.seeds * (2 + len(ARMS) + len(peers(engine, 0)))
+    return options.seeds * (1 + len(OURS) + len(ARMS) + len(peers(engine, 0)))
 
 
 def bench_policy(
@@ -244,7 +239,3 @@ def _pair(pair: Pair) -> Mapping[str, object]:
         "low": pair.low,
         "high": pair.high,
     }
-
-
-def _milliseconds(seconds: tuple[float, float]) -> Mapping[str, float]:
-    return {"p50": 1e3 * seconds[0], "p99": 1e3 * seconds[1]}

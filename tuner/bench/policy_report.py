@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from policy.simulate.objectives import tpot_limits_s
-from policy.simulate.scores import Pair, Row
+from policy.simulate.scores import OURS, Pair, Row
 from policy.simulate.worlds import ROUTES
 from policy.statistics import Floats
 from tuner.bench.policy import PolicyBench
 
-OURS = "spectuner"
-CURVES = (OURS, "oracle_one_arm", "av_one_pass", "goodput_average", "batch_size_table", "off")
-COLOURS = ("#0b6e4f", "#7a5195", "#ef5675", "#ffa600", "#2f4b7c", "#8a8a8a")
+CURVES = (*OURS, "oracle_one_arm", "av_one_pass", "goodput_average", "batch_size_table", "off")
+COLOURS = ("#0b6e4f", "#45b39d", "#7a5195", "#ef5675", "#ffa600", "#2f4b7c", "#8a8a8a")
 
 _WIDTH, _LEFT, _ROW = 860, 230, 24
 _STYLE = """
@@ -39,8 +38,11 @@ def report_of(result: PolicyBench) -> str:
         "".join(f"<p>{escape(line)}</p>" for line in result.lines()),
         "<h2>Share of the oracle, with 95 % interval</h2>",
         _bars(table.rows),
-        "<h2>Ours less each other, paired by world, with 95 % interval</h2>",
-        _differences(table.pairs),
+        *(
+            f"<h2>{one.row.policy} less each other, paired by world, with 95 % interval</h2>"
+            f"{_differences(one.pairs)}"
+            for one in table.standings
+        ),
         "<h2>Share of the oracle over the run</h2>",
         _curves([row for name in CURVES for row in table.rows if row.policy == name]),
         "<h2>Lost to the oracle so far, of all that it got</h2>",
@@ -64,7 +66,7 @@ def _bars(rows: Sequence[Row]) -> str:
     shapes = []
     for index, row in enumerate(rows):
         y, end = index * _ROW, _LEFT + scale * row.oracle_share
-        colour = COLOURS[0] if row.policy == OURS else "#b7c3c0"
+        colour = COLOURS[0] if row.policy in OURS else "#b7c3c0"
         low, high = (_LEFT + scale * at for at in (row.oracle_share_low, row.oracle_share_high))
         shapes += [
             _text(_LEFT - 8, y + 16, row.policy, "end"),
@@ -172,7 +174,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; the row of ours stands out."""
     lines = ["<tr>" + "".join(f"<th>{escape(head)}</th>" for head in heads) + "</tr>"]
     for cells in rows:
-        mark = ' class="ours"' if cells[0] == OURS else ""
+        mark = ' class="ours"' if cells[0] in OURS else ""
         lines.append(f"<tr{mark}>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
     return f"<table>{''.join(lines)}</table>"
 

@@ -11,6 +11,7 @@ import typer
 from tuner.cli.bench_drift import drift
 from tuner.cli.bench_engine import MethodTexts, ServerPlaces, compare_methods, compare_peers
 from tuner.cli.bench_policy import policy
+from tuner.cli.bench_service import service
 from tuner.cli.engine import HeadOption, heads_named
 from tuner.cli.errors import UsageError
 from tuner.cli.output import JsonOption, Output, table
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure speed and exactness of the engine.", no_args_is_help=True)
 app.command()(policy)
 app.command()(drift)
+app.command()(service)
 
 ModelOption: TypeAlias = Annotated[
     str, typer.Option(help="bundled, a Hugging Face directory, or a GGUF file.")

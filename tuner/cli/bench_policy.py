@@ -13,6 +13,7 @@ from tuner.cli.output import JsonOption, Output, table
 from tuner.cli.progress import Progressing
 
 if TYPE_CHECKING:
+    from policy.simulate.scores import Standing
     from tuner.bench.policy import PolicyBench, PolicyBenchOptions
     from tuner.bench.policy_engine import Parts
     from tuner.bench.policy_parts import EnginePartsOptions, PartA
@@ -29,7 +30,7 @@ PartOption: TypeAlias = Annotated[
 ]
 SeedsOption: TypeAlias = Annotated[int, typer.Option(help="Worlds, drawn from the seeds 0, 1, ...")]
 ProfileOption: TypeAlias = Annotated[str, typer.Option(help="gpu, cpu, moe or bs-cliff.")]
-WorkloadsOption: TypeAlias = Annotated[str, typer.Option(help="Some of W1 to W6, joined by +.")]
+WorkloadsOption: TypeAlias = Annotated[str, typer.Option(help="Some of W1 to W7, joined by +.")]
 WindowsOption: TypeAlias = Annotated[int, typer.Option(help="Windows of a world, 1 s each.")]
 OffTaxOption: TypeAlias = Annotated[
     float, typer.Option(help="Tax of speculation switched off: 0.03.")
@@ -228,12 +229,10 @@ def _command(part: str, options: PolicyBenchOptions, loaded: _Loaded) -> str:
 
 
 def _print(output: Output, result: PolicyBench) -> None:
-    pairs = {pair.peer: pair for pair in result.table.pairs}
-    rows = table(
-        ["policy", "% of oracle", "95 %", "below off", "recovery", "switches", "ours less it"]
-    )
+    autopilot, reviewed = result.table.standings
+    heads = ["policy", "% of oracle", "95 %", "below off", "recovery", "switches"]
+    rows = table([*heads, "autopilot less it", "reviewed less it"])
     for row in result.table.rows:
-        pair = pairs.get(row.policy)
         rows.add_row(
             row.policy,
             f"{100 * row.oracle_share:.2f}",
@@ -241,11 +240,17 @@ def _print(output: Output, result: PolicyBench) -> None:
             f"{row.harm_share:.2%}",
             "-" if row.recovery_windows is None else f"{row.recovery_windows:.0f}",
             f"{row.switches_per_window:.2f}",
-            "" if pair is None else f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}",
+            _lead(autopilot, row.policy),
+            _lead(reviewed, row.policy),
         )
     output.show("Goodput in share of the per-route oracle", rows)
     for line in result.lines():
         output.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _lead(standing: Standing, peer: str) -> str:
+    pair = next((pair for pair in standing.pairs if pair.peer == peer), None)
+    return "" if pair is None else f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}"
 
 
 def _write(path: Path, text: str) -> None:

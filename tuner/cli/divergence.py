@@ -40,11 +40,17 @@ def divergence(
     with open_site(settings) as site, Progressing.on(output.console, "Comparing") as progress:
         report = compare(site, arm, options, on_answer=progress.update)
     _print(output, arm.label, report.summary, report.pairs)
+    for name, found in report.by_route.items():
+        output.console.print(f"{name}: {found.verdict}", markup=False, highlight=False)
+    if report.left_out:
+        output.console.print(f"{report.left_out} prompts left out: no decode pass")
     output.write(
         {
             "id": report.id,
             "setting": arm.to_dict(),
             "summary": report.summary.to_dict(),
+            "routes": {name: found.to_dict() for name, found in report.by_route.items()},
+            "left_out": report.left_out,
             "pairs": [
                 {name: getattr(pair, name) for name in type(pair).__slots__}
                 for pair in report.pairs

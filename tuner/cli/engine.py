@@ -91,6 +91,19 @@ PortOption: TypeAlias = Annotated[int, typer.Option(help="Port to listen on; 0 f
 ApiKeyOption: TypeAlias = Annotated[
     str, typer.Option(envvar="SPECTUNER_ENGINE_API_KEY", help="Key that clients must send.")
 ]
+DrainOption: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        min=0, help="Seconds that running answers get after SIGTERM.", rich_help_panel=_LIMITS
+    ),
+]
+MaxConnectionsOption: TypeAlias = Annotated[
+    int, typer.Option(min=1, help="Connections held open.", rich_help_panel=_LIMITS)
+]
+AllowedHostOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="A name that is answered to without a key; repeat. Loopback's always are."),
+]
 RouteOption: TypeAlias = Annotated[
     list[str] | None, typer.Option(help="A legal route name; repeat. Open when absent.")
 ]
@@ -136,6 +149,9 @@ def engine(
     prefill_tokens: PrefillTokensOption = 256,
     threads: ThreadsOption = 0,
     journal_capacity: JournalCapacityOption = 100_000,
+    allowed_host: AllowedHostOption = None,
+    max_connections: MaxConnectionsOption = 800,
+    drain_s: DrainOption = 20.0,
 ) -> None:
     """Serve a model with speculative decoding through OpenAI's API on port 8401.
 
@@ -172,7 +188,15 @@ def engine(
         routes=tuple(route) if route else None,
         journal_capacity=journal_capacity,
     )
-    settings = EngineProcessSettings(engine=loaded, host=host, port=port, api_key=api_key or None)
+    settings = EngineProcessSettings(
+        engine=loaded,
+        host=host,
+        port=port,
+        api_key=api_key or None,
+        drain_s=drain_s,
+        max_connections=max_connections,
+        allowed_hosts=tuple(allowed_host or ()),
+    )
     run_engine(settings, on_ready=_say_ready)
 
 

@@ -1,4 +1,4 @@
-"""A progress bar that a workflow's callback can move."""
+"""What shows how far a workflow is: a bar, or lines on stderr."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.progress import TimeElapsedColumn as Elapsed
@@ -34,3 +35,12 @@ class Progressing:
         """Return a callback that moves the bar by one of so many."""
         self.bar.update(self.task, total=total)
         return lambda: self.bar.advance(self.task)
+
+
+def lines_on_stderr(what: str) -> Callable[[int, int], None]:
+    """Return a callback that prints a line such as ``12 of 20 pairs`` to stderr."""
+
+    def show(done: int, total: int) -> None:
+        typer.echo(f"{done} of {total} {what}", err=True)
+
+    return show

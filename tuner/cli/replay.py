@@ -8,9 +8,10 @@ import typer
 
 from tuner.cli.options import ConfigOption, parse_setting, read_settings
 from tuner.cli.output import NO_DATA, JsonOption, Output, table
-from tuner.cli.progress import Progressing
+from tuner.cli.progress import lines_on_stderr
 
 if TYPE_CHECKING:
+    from policy.gate import RouteSpeed
     from policy.types import Interval
     from tuner.store.replays import ReplayPair
     from tuner.workflows.replay import ReplayReport
@@ -30,6 +31,9 @@ def replay(
 ) -> None:
     """Replay captured requests on two Settings as shadow traffic and compare them in pairs.
 
+    Each route is judged on its own pairs, at the load that they ran at; no more of its requests are
+    sent once its 90 % interval is as narrow as gate_precision asks.
+
     Needs captured requests: run the service with SPECTUNER_CAPTURE_ENABLED=true.
     """
     output, settings = Output.open(json_path), read_settings(config)
@@ -39,10 +43,14 @@ def replay(
     from tuner.workflows.site import open_site
 
     options = ReplayOptions(
-        route=route, requests=requests, concurrency=concurrency, max_tokens=max_tokens
+        route=route,
+        requests=requests,
+        concurrency=concurrency,
+        max_tokens=max_tokens,
+        precision=settings.gate_precision,
     )
-    with open_site(settings) as site, Progressing.on(output.console, "Replaying") as progress:
-        report = run_replay(site, *arms, options, on_pair=progress.update)
+    with open_site(settings) as site:
+        report = run_replay(site, *arms, options, on_pair=lines_on_stderr("pairs"))
     _print(output, report)
     output.write(_figures(report))
 
@@ -56,20 +64,38 @@ def interval_words(interval: Interval | None) -> str:
 
 def _print(output: Output, report: ReplayReport) -> None:
     found = report.summary
-    rows = table(["route", "request", "base tok/s", "other tok/s", "ratio", "note"], 2)
+    rows = table(["route", "request", "base ms/token", "other ms/token", "ratio", "note"], 2)
     for pair in report.pairs:
         rows.add_row(pair.route, pair.request_id, *_pair_figures(pair), pair.void_reason or "")
     output.show(f"Replay {report.id}: {report.base.label} against {report.other.label}", rows)
+    for speed in report.speeds:
+        output.console.print(speed.sentence, markup=False, highlight=False)
     output.console.print(
-        f"Speed ratio {interval_words(found.speedup)} over {found.pairs} pairs, "
-        f"{found.void_pairs} void."
+        f"All routes together: speed ratio {interval_words(found.speedup)} over {found.pairs} "
+        f"pairs, {found.void_pairs} void. At other loads than these the speed rests on the model."
     )
 
 
 def _pair_figures(pair: ReplayPair) -> tuple[str, str, str]:
-    figures = (pair.base.tokens_per_s, pair.other.tokens_per_s, pair.ratio)
-    one, two, three = (NO_DATA if figure is None else f"{figure:.2f}" for figure in figures)
-    return one, two, three
+    times, ratio = pair.token_times_s, pair.ratio
+    if times is None or ratio is None:
+        return NO_DATA, NO_DATA, NO_DATA
+    return f"{times[0] * 1e3:.2f}", f"{times[1] * 1e3:.2f}", f"{ratio:.2f}"
+
+
+def speed_figures(speed: RouteSpeed) -> dict[str, object]:
+    """Return what the pairs of a route show, for JSON."""
+    found = speed.speedup
+    return {
+        "route": speed.route,
+        "load": speed.load.label,
+        "pairs": speed.pairs,
+        "clusters": speed.clusters,
+        "needed_pairs": speed.needed_pairs,
+        "precision": speed.precision,
+        "speedup": None if found is None else [found.low, found.mean, found.high],
+        "verdict": speed.verdict.value,
+    }
 
 
 def _figures(report: ReplayReport) -> dict[str, object]:
@@ -78,6 +104,7 @@ def _figures(report: ReplayReport) -> dict[str, object]:
         "base": report.base.to_dict(),
         "other": report.other.to_dict(),
         "summary": report.summary.to_dict(),
+        "routes": [speed_figures(speed) for speed in report.speeds],
         "pairs": [
             {
                 "route": pair.route,

@@ -29,6 +29,7 @@ from tuner.engine.journal import Journal
 from tuner.engine.live_plan import LivePlan, PlanTable
 from tuner.engine.model.decoder import Decoder
 from tuner.engine.model.passes import Span, lay_out
+from tuner.engine.prompt_scores import score_prompt
 from tuner.engine.request import Delta, EngineRequest
 from tuner.engine.row import Row
 from tuner.engine.step_report import StepReport
@@ -77,6 +78,17 @@ class _Work:
     draft: Draft
     is_decode: bool
     gives_token: bool
+
+    @property
+    def is_scored(self) -> bool:
+        """True where the log probabilities of the prompt are asked for."""
+        return not self.is_decode and self.row.request.prompt_logprobs is not None
+
+    @property
+    def ends_after_prompt(self) -> bool:
+        """True where the prompt was read to its end and no token is wanted."""
+        row = self.row
+        return row.request.sampling.max_tokens == 0 and self.span.end == len(row.token_ids)
 
 
 class EngineCore:
@@ -130,16 +142,17 @@ class EngineCore:
         used = sum(row.kv_length for row in tuple(self._rows))
         return used / (self._limits.max_rows * self._limits.max_context_tokens)
 
-    def submit(self, request: EngineRequest) -> None:
-        """Queue a request.
+    def submit(self, *requests: EngineRequest) -> None:
+        """Queue the rows of one request, all or none.
 
         Raises:
             InvalidRequest: no prompt, an unknown token, or a Setting the engine has not.
             ContextTooLong: prompt and answer do not fit into the context.
             QueueFull: too many requests wait.
         """
-        self._check(request)
-        self._waiting.push(self._new_row(request))
+        for request in requests:
+            self._check(request)
+        self._waiting.push(*(self._new_row(request) for request in requests))
 
     def cancel(self, request_id: str) -> bool:
         """Drop a request; its slot is free at once and no delta of it comes any more."""
@@ -263,6 +276,8 @@ class EngineCore:
         first = 0
         for item in work:
             end = first + len(item.span.token_ids)
+            if item.is_scored:
+                score_prompt(self._target, hidden[first:end], item.row, item.span)
             if item.gives_token:
                 wanted.extend(range(first if item.is_decode else end - 1, end))
             first = end
@@ -285,10 +300,12 @@ class EngineCore:
             if not item.is_decode:
                 item.row.kv_length = item.span.end
                 report.prefill_tokens += len(item.span.token_ids)
-        return [
+        deltas = [
             self._commit_row(item, verdict, now_s, load, report)
             for item, verdict in zip(deciding, verdicts, strict=True)
         ]
+        ended = [item.row for item in work if item.ends_after_prompt]
+        return deltas + [row.end_after_prompt(load) for row in ended]
 
     def _commit_row(
         self, item: _Work, verdict: Verdict, now_s: float, load: LoadLevel, report: StepReport
@@ -298,7 +315,7 @@ class EngineCore:
             row.count_pass(item.draft.depth, verdict.accepted)
         if verdict.error:
             row.finish_reason = FinishReason.ERROR
-            return row.failure(verdict.error)
+            return row.failure(verdict.error, is_refused=verdict.is_refused)
         delta = row.commit(verdict.token_ids, verdict.logprobs, at_s=now_s, load=load)
         if item.is_decode:
             if item.draft.parents is not None:
@@ -350,7 +367,7 @@ class EngineCore:
             return row.trace(seq=seq, at=at, now_s=now_s)
 
         self._journal.append(build)
-        if row.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
+        if row.num_output and row.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
             arrived_at = at - (now_s - row.request.arrived_s)
             self._capture.offer(row.request, row.output_ids, arrived_at)
 
@@ -376,5 +393,5 @@ def _prefill_work(row: Row, room: int) -> _Work:
         span=span,
         draft=Draft(),
         is_decode=False,
-        gives_token=end == len(row.token_ids),
+        gives_token=end == len(row.token_ids) and row.request.sampling.max_tokens > 0,
     )

@@ -65,6 +65,22 @@ class Unauthorized(EngineError):
     code = "invalid_api_key"
 
 
+class UnknownHost(EngineError):
+    """The request names a host that the engine does not answer for."""
+
+    status = 421
+    kind = "invalid_request_error"
+    code = "unknown_host"
+
+
+class CaptureForbidden(EngineError):
+    """Captured prompts are shown to this machine only, or with the key."""
+
+    status = 403
+    kind = "invalid_request_error"
+    code = "capture_forbidden"
+
+
 class QueueFull(EngineError):
     """The bounded queue holds no more requests.
 

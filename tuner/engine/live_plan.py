@@ -7,7 +7,8 @@ in its journal record belong to the same plan.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from collectors.errors import InvalidRecord
@@ -15,6 +16,7 @@ from collectors.records import (
     CALIBRATION_ROUTE,
     LOAD_LEVELS,
     OTHER_ROUTE,
+    Method,
     Plan,
     Setting,
     load_level_of,
@@ -22,6 +24,7 @@ from collectors.records import (
 )
 from tuner.engine.capabilities import Capabilities
 from tuner.engine.errors import InvalidPlan, PlanConflict, StartupError
+from tuner.engine.route_names import RouteNames
 
 MAX_ROUTES = 64
 
@@ -60,7 +63,11 @@ class LivePlan:
     """
 
     def __init__(
-        self, routes: tuple[str, ...] | None, capabilities: Capabilities, plan: Plan | None = None
+        self,
+        routes: tuple[str, ...] | None,
+        capabilities: Capabilities,
+        plan: Plan | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start with a plan; speculation off everywhere where none is given.
 
@@ -68,6 +75,7 @@ class LivePlan:
             routes: the only legal route names; None takes names as they come, up to 64.
             capabilities: what the engine can do.
             plan: the first plan.
+            clock: monotonic seconds, by which unused names lose their place.
 
         Raises:
             StartupError: a route name is none, or there are too many.
@@ -76,11 +84,13 @@ class LivePlan:
         self.capabilities = capabilities
         self.is_open = routes is None
         self._names: dict[str, None] = {OTHER_ROUTE: None}
+        self._open_names = RouteNames(MAX_ROUTES, clock)
         self._lock = threading.Lock()
+        self._ruled: set[tuple[Method, int]] = set()
         self._take_given(routes or ())
         first = plan or Plan()
         self._check(first)
-        self._table = _table_of(first)
+        self._table = self._put(first)
 
     @property
     def routes(self) -> tuple[str, ...] | None:
@@ -127,8 +137,12 @@ class LivePlan:
                 )
             self._check(plan)
             changed = replace(plan, version=live.plan.version + 1)
-            self._table = _table_of(changed)
+            self._table = self._put(changed)
             return changed
+
+    def has_ruled(self, setting: Setting) -> bool:
+        """Tell whether a plan of this engine's life has asked for this method and draft length."""
+        return (setting.method, setting.k) in self._ruled
 
     def reserve_routes(self, names: Iterable[str]) -> None:
         """Make sure that these names are never counted as ``other``.
@@ -152,10 +166,16 @@ class LivePlan:
         if not self.is_open or not _is_route_name(name):
             return OTHER_ROUTE
         with self._lock:
-            if name in self._names or len(self._names) < MAX_ROUTES:
-                self._names[name] = None
+            if name in self._open_names:
+                self._open_names.note(name)
                 return name
-        return OTHER_ROUTE
+            return name if self._open_names.take(name, self._names) else OTHER_ROUTE
+
+    def _put(self, plan: Plan) -> PlanTable:
+        table = _table_of(plan)
+        settings = (plan.default, *table.settings.values())
+        self._ruled = self._ruled | {(setting.method, setting.k) for setting in settings}
+        return table
 
     def _take_given(self, routes: tuple[str, ...]) -> None:
         try:

@@ -19,6 +19,7 @@ from collectors.records import FinishReason
 from tuner.engine.errors import (
     EngineError,
     EngineUnavailable,
+    InvalidRequest,
     RequestCancelled,
     RequestFailed,
 )
@@ -48,8 +49,8 @@ class SteppingCore(Protocol):
     def kv_used_ratio(self) -> float:
         """Share of the KV slots' positions in use, 0 to 1."""
 
-    def submit(self, request: EngineRequest) -> None:
-        """Queue a request, or refuse it with an `EngineError`."""
+    def submit(self, *requests: EngineRequest) -> None:
+        """Queue the rows of one request, or refuse them all with an `EngineError`."""
 
     def cancel(self, request_id: str) -> bool:
         """Drop a request; no delta of it comes any more."""
@@ -94,6 +95,7 @@ class DeltaStream:
 
         Raises:
             RequestFailed: the core gave up on this request.
+            InvalidRequest: what the request asked for left no token to draw.
             RequestCancelled: somebody cancelled it.
             EngineUnavailable: the engine stopped or had a fatal fault.
         """
@@ -105,7 +107,7 @@ class DeltaStream:
             raise item
         self._is_finished = item.finish_reason is not None
         if item.finish_reason is FinishReason.ERROR:
-            raise RequestFailed(item.error)
+            raise InvalidRequest(item.error) if item.is_refused else RequestFailed(item.error)
         return item
 
     def cancel(self) -> None:
@@ -127,12 +129,18 @@ class EngineLoop:
         self._wake = threading.Condition()
         self._streams: dict[str, DeltaStream] = {}
         self._end: str | None = None
+        self._closing: str | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
     def fault(self) -> str | None:
         """Why no request can be served any more, in one line; None while all is well."""
         return self._end
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no new request is taken, in one line; None while they are."""
+        return self._end or self._closing
 
     @property
     def load(self) -> EngineLoad:
@@ -151,6 +159,10 @@ class EngineLoop:
         """Start the engine thread."""
         self._thread.start()
 
+    def close(self) -> None:
+        """Take no new request from now on; those that run or wait go on."""
+        self._closing = "the engine is shutting down and takes no new request; send it elsewhere"
+
     def stop(self, reason: str = "the engine is shutting down") -> None:
         """End after the step in progress; every open request fails with the reason."""
         with self._wake:
@@ -160,21 +172,29 @@ class EngineLoop:
             self._thread.join()
 
     async def stream(self, request: EngineRequest) -> DeltaStream:
-        """Hand a request to the core and return its deltas.
+        """Hand a request of one row to the core and return its deltas; see `streams`."""
+        (stream,) = await self.streams([request])
+        return stream
+
+    async def streams(self, requests: Sequence[EngineRequest]) -> list[DeltaStream]:
+        """Hand the rows of one request to the core, all or none, and return their deltas.
 
         Raises:
             EngineError: the core refused the request.
             EngineUnavailable: the engine is stopping or had a fatal fault.
         """
-        stream = DeltaStream(request.request_id, self)
+        if self._closing is not None:
+            raise EngineUnavailable(self._closing)
+        streams = [DeltaStream(request.request_id, self) for request in requests]
         accepted: Future[None] = Future()
-        self._enqueue(lambda: self._submit(request, stream, accepted))
+        self._enqueue(lambda: self._submit(requests, streams, accepted))
         try:
             await asyncio.wrap_future(accepted)
         except asyncio.CancelledError:
-            self.cancel(request.request_id)
+            for stream in streams:
+                stream.cancel()
             raise
-        return stream
+        return streams
 
     def cancel(self, request_id: str) -> None:
         """Drop a request between two steps; its slot is free at once. Any thread may call it."""
@@ -213,17 +233,22 @@ class EngineLoop:
         while self._commands:
             self._commands.popleft()()
 
-    def _submit(self, request: EngineRequest, stream: DeltaStream, accepted: Future[None]) -> None:
+    def _submit(
+        self,
+        requests: Sequence[EngineRequest],
+        streams: Sequence[DeltaStream],
+        accepted: Future[None],
+    ) -> None:
         if not accepted.set_running_or_notify_cancel():
             return
         try:
             if self._end is not None:
                 raise EngineUnavailable(self._end)
-            self._core.submit(request)
+            self._core.submit(*requests)
         except Exception as error:  # noqa: BLE001, the edge of one request: its caller gets it
             accepted.set_exception(error)
             return
-        self._streams[request.request_id] = stream
+        self._streams.update((stream.request_id, stream) for stream in streams)
         accepted.set_result(None)
 
     def _cancel(self, request_id: str) -> None:

@@ -14,12 +14,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from collectors.records import DecodeStep, JournalRecord, RequestTrace, StepGroup
+from collectors.records import DecodeStep, JournalRecord, RequestTrace, Setting, StepGroup
 from tuner.engine.journal import Journal
 from tuner.engine.live_plan import LivePlan
 from tuner.engine.loop import EngineLoad
 
 _PLACE = ("route", "method", "k", "load")
+_PINNED = ("pinned", "any")
 _TTFT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _TPOT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2)
 
@@ -42,10 +43,15 @@ class EngineMetrics:
     Share of drafts whose token at a position was kept:
     ``sum by (position) (rate(spectuner_engine_accepted_position_tokens_total[5m]))
     / on () group_left () sum (rate(spectuner_engine_drafts_total[5m]))``
+
+    Attributes:
+        is_planned: tells whether a plan ever asked for a Setting. Others come from clients'
+            ``speculation`` and share the labels method ``pinned`` and k ``any``.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.is_planned: Callable[[Setting], bool] = lambda setting: True
         self._add_speculation()
         self._add_steps()
         self._add_requests()
@@ -153,7 +159,7 @@ class EngineMetrics:
         if group.is_shadow:
             self.shadow_tokens.labels(group.route).inc(group.tokens)
             return
-        place = (group.route, group.setting.method, str(group.setting.k), load)
+        place = (group.route, *self._setting_labels(group.setting), load)
         self.target_passes.labels(*place).inc(group.rows)
         self.generated_tokens.labels(*place).inc(group.tokens)
         if group.verify_passes:
@@ -163,11 +169,15 @@ class EngineMetrics:
         for position, tokens in sorted(_accepted_by_position(group).items()):
             self.accepted_position_tokens.labels(*place[:3], str(position)).inc(tokens)
 
+    def _setting_labels(self, setting: Setting) -> tuple[str, str]:
+        """Return method and k; one pair for all that clients choose and no plan ever did."""
+        return (setting.method, str(setting.k)) if self.is_planned(setting) else _PINNED
+
     def _observe_request(self, trace: RequestTrace) -> None:
         if trace.is_shadow:
             return
         self.requests.labels(trace.route, trace.finish_reason).inc()
-        place = (trace.route, trace.setting.method, str(trace.setting.k), trace.load.label)
+        place = (trace.route, *self._setting_labels(trace.setting), trace.load.label)
         if trace.ttft_s is not None:
             self.ttft.labels(*place).observe(trace.ttft_s)
         if trace.tpot_s is not None:

@@ -1,7 +1,7 @@
 """The engine's process: binds the port, loads the model, serves until told to end.
 
-While the model loads every path answers 503. On SIGINT or SIGTERM no new connection is taken, open
-requests get a moment to finish, the rest end with an error that says why.
+While the model loads every path answers 503. On SIGINT or SIGTERM no new connection and no new
+request is taken, open ones get a grace period to finish, the rest end with an error that says why.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from transformers.utils import logging as transformers_logging
 
+from tuner.engine.connections import (
+    DEFAULT_MAX_CONNECTIONS,
+    ConnectionLimits,
+    limited_protocol,
+)
 from tuner.engine.grammar import GrammarCompiler
 from tuner.engine.listening import bind, require_safe, url_of
 from tuner.engine.loading import ENGINE_VERSION, LoadedEngine, load_engine
@@ -51,13 +56,17 @@ class EngineProcessSettings:
         port: port to listen on; 0 for any free one.
         api_key: key that clients must send; None or empty for none.
         drain_s: seconds that open requests get at the end.
+        max_connections: connections held open at most, idle ones included.
+        allowed_hosts: names that it answers to without a key, beside those of loopback.
     """
 
     engine: EngineSettings = field(default_factory=EngineSettings)
     host: str = "127.0.0.1"
     port: int = 8401
     api_key: str | None = field(default=None, repr=False)
-    drain_s: float = 2.0
+    drain_s: float = 20.0
+    max_connections: int = DEFAULT_MAX_CONNECTIONS
+    allowed_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +107,22 @@ def run_engine(
             loading.leave()
 
 
-def start_engine(loaded: LoadedEngine, metrics: EngineMetrics, api_key: str | None) -> ServedEngine:
+def start_engine(
+    loaded: LoadedEngine,
+    metrics: EngineMetrics,
+    api_key: str | None,
+    allowed_hosts: tuple[str, ...] = (),
+) -> ServedEngine:
     """Start a loaded engine's thread and return its application.
 
     Args:
         loaded: the engine.
         metrics: what its journal reports to.
         api_key: key that clients must send; None or empty for none.
+        allowed_hosts: names that it answers to without a key, beside those of loopback.
     """
     loop = EngineLoop(loaded.core)
+    metrics.is_planned = loaded.plan.has_ruled
     metrics.registry.register(
         LiveGauges(lambda: loop.load, loaded.plan, loaded.journal, ENGINE_VERSION)
     )
@@ -129,6 +145,7 @@ def start_engine(loaded: LoadedEngine, metrics: EngineMetrics, api_key: str | No
         boot_id=loaded.journal.boot_id,
         started_at=int(time.time()),
         api_key=api_key or None,
+        allowed_hosts=allowed_hosts,
     )
     loop.start()
     return ServedEngine(loop, create_app(parts))
@@ -141,9 +158,12 @@ class EngineServer(uvicorn.Server):
         engine: the loop to end with; None while the model loads.
     """
 
-    def __init__(self, app: ASGIApp, drain_s: float) -> None:
+    def __init__(
+        self, app: ASGIApp, drain_s: float, limits: ConnectionLimits | None = None
+    ) -> None:
         config = uvicorn.Config(
             app,
+            http=limited_protocol(limits or ConnectionLimits()),
             lifespan="off",
             log_config=None,
             log_level="warning",
@@ -180,6 +200,7 @@ class EngineServer(uvicorn.Server):
         for server in self.servers:
             server.close()
         if self.engine is not None:
+            self.engine.close()
             await self._drain(self.engine)
             await asyncio.to_thread(self.engine.stop)
         await super().shutdown(sockets)
@@ -232,13 +253,15 @@ async def _serve(
     on_ready: Callable[[str], None],
 ) -> None:
     gate = StartupGate()
-    server = EngineServer(gate, settings.drain_s)
+    limits = ConnectionLimits(max_connections=settings.max_connections)
+    server = EngineServer(gate, settings.drain_s, limits)
     url = url_of(listener)
 
     async def bring_up() -> None:
         try:
             loaded = await asyncio.wrap_future(loading.future)
-            served = start_engine(loaded, metrics, settings.api_key)
+            hosts = (settings.host, *settings.allowed_hosts)
+            served = start_engine(loaded, metrics, settings.api_key, hosts)
         except Exception:
             server.end()
             raise

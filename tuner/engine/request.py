@@ -27,7 +27,7 @@ class SamplingParams:
         frequency_penalty: subtracted for each time the token was seen in the output.
         logit_bias: token id to what is added to its logit.
         min_tokens: EOS and stop ids are impossible before so many output tokens.
-        max_tokens: output tokens at most.
+        max_tokens: output tokens at most; 0 reads the prompt only.
         stop: strings that end the answer; none of them is delivered.
         stop_token_ids: token ids that end the answer; not delivered as text.
         ignore_eos: go on past the model's own end token.
@@ -80,6 +80,8 @@ class EngineRequest:
         route: route name.
         is_shadow: replayed, not live: waits behind live requests and is not counted as traffic.
         setting: Setting pinned by the request; None follows the plan.
+        prompt_logprobs: number of alternatives to report with each prompt token after the first;
+            None for no log probabilities of the prompt.
         arrived_s: monotonic seconds at arrival.
     """
 
@@ -89,15 +91,16 @@ class EngineRequest:
     route: str
     is_shadow: bool = False
     setting: Setting | None = None
+    prompt_logprobs: int | None = None
     arrived_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprob:
-    """Log probability of one delivered token and of its best alternatives.
+    """Log probability of one token and of its best alternatives.
 
     Attributes:
-        token_id: the delivered token.
+        token_id: the token, delivered or of the prompt.
         logprob: log-softmax of the model's raw logits at the token, natural log.
         top: best alternatives as (token id, logprob), best first.
     """
@@ -141,19 +144,23 @@ class Delta:
         token_ids: delivered tokens, the one that ended the answer included.
         text: delivered text; held back while it may still turn into a stop string.
         logprobs: one per delivered token where asked for.
+        prompt_logprobs: one per prompt token after the first where asked for, in the first delta.
         finish_reason: None while the request goes on.
         stop_reason: the stop string or stop token id that ended it; None otherwise.
         counts: totals so far.
         setting: the Setting of this step.
         error: one line where finish_reason is error; empty otherwise.
+        is_refused: True where what the request asked for is the cause of the error.
     """
 
     request_id: str
     token_ids: tuple[int, ...] = ()
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     counts: RequestCounts
     setting: Setting
     error: str = ""
+    is_refused: bool = False

@@ -49,6 +49,7 @@ class Row:
         gaps_s: seconds between deliveries.
         finish_reason: None while it runs.
         asked: by method, tokens when it was last asked for a draft.
+        prompt_logprobs: of the prompt's tokens after the first, as far as they were computed.
     """
 
     request: EngineRequest
@@ -74,6 +75,7 @@ class Row:
     gaps_s: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     asked: dict[Method, int] = field(default_factory=dict)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with the prompt."""
@@ -165,13 +167,26 @@ class Row:
             token_ids=tuple(token_ids[:num_new]),
             text="".join(pieces),
             logprobs=tuple(logprobs[:num_new]),
+            prompt_logprobs=() if before else tuple(self.prompt_logprobs),
             finish_reason=self.finish_reason,
             stop_reason=stop_reason,
             counts=self.counts(),
             setting=self.setting,
         )
 
-    def failure(self, message: str) -> Delta:
+    def end_after_prompt(self, load: LoadLevel) -> Delta:
+        """End a request that wants no token; return its only delta."""
+        self.finish_reason = FinishReason.LENGTH
+        self.load = load
+        return Delta(
+            request_id=self.request.request_id,
+            prompt_logprobs=tuple(self.prompt_logprobs),
+            finish_reason=self.finish_reason,
+            counts=self.counts(),
+            setting=self.setting,
+        )
+
+    def failure(self, message: str, *, is_refused: bool) -> Delta:
         """Return the delta that ends a request with an error."""
         return Delta(
             request_id=self.request.request_id,
@@ -179,6 +194,7 @@ class Row:
             counts=self.counts(),
             setting=self.setting,
             error=message,
+            is_refused=is_refused,
         )
 
     def trace(self, *, seq: int, at: float, now_s: float) -> RequestTrace:

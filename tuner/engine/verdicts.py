@@ -30,6 +30,7 @@ class Verdict:
         token_ids: the kept draft tokens and the target's own token.
         logprobs: one per token where asked for.
         error: one line where no token could be drawn; empty otherwise.
+        is_refused: True where what the request asked for leaves no token.
     """
 
     accepted: int
@@ -37,6 +38,7 @@ class Verdict:
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...] = ()
     error: str = ""
+    is_refused: bool = False
 
 
 def judge(
@@ -85,6 +87,7 @@ def _verdict(
             path=path,
             token_ids=(),
             error=_no_token_reason(row),
+            is_refused=_is_refused(row, logits[list(block.positions(number))]),
         )
     drafted = block.drafts[number]
     token_ids = (*(drafted[node] for node in path), following)
@@ -102,6 +105,13 @@ def _no_token_reason(row: Row) -> str:
     if row.grammar is not None and row.grammar.fault:
         return f"the grammar cannot be followed further: {row.grammar.fault}"
     return "no token can be drawn: the model gave no finite logits, or a bias or grammar bans all"
+
+
+def _is_refused(row: Row, logits: Tensor) -> bool:
+    """Tell whether the row's own bans, minimum length or grammar left no token to draw."""
+    sampler = row.sampler
+    has_bans = bool(len(sampler.bias_ids)) or sampler.num_endless > 0 or row.grammar is not None
+    return has_bans and bool(torch.isfinite(logits).any(dim=1).all())
 
 
 def _proposals(

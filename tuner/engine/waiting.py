@@ -25,17 +25,20 @@ class WaitingRows:
         """Count the waiting requests."""
         return len(self._live) + len(self._shadow)
 
-    def push(self, row: Row) -> None:
-        """Append a request.
+    def push(self, *rows: Row) -> None:
+        """Append the rows of one request, all or none.
 
         Raises:
             QueueFull: as many requests wait as may.
         """
-        if len(self) >= self._limit:
+        if len(self) + len(rows) > self._limit:
+            brought = f" and this one brings {len(rows)}" if len(rows) > 1 else ""
             raise QueueFull(
-                f"{len(self)} requests wait, the limit is {self._limit}; try again in a second"
+                f"{len(self)} requests wait{brought}, the limit is {self._limit}; "
+                "try again in a second"
             )
-        (self._shadow if row.request.is_shadow else self._live).append(row)
+        for row in rows:
+            (self._shadow if row.request.is_shadow else self._live).append(row)
 
     def pop(self, *, can_take_shadow: bool) -> Row | None:
         """Take the next request; None where none may be taken."""

@@ -11,8 +11,8 @@ from tuner.jobs.due import Daily, Every, Schedule
 from tuner.settings import Settings
 from tuner.workflows.capture import capture
 from tuner.workflows.drift import watch_drift
-from tuner.workflows.evaluate import evaluate_pending
 from tuner.workflows.explore import explore
+from tuner.workflows.gate import evaluate_pending, run_asked
 from tuner.workflows.ingest import ingest, sample_devices
 from tuner.workflows.keep import keep_plan
 from tuner.workflows.observe import close_windows
@@ -126,8 +126,14 @@ def _proving_jobs(settings: Settings) -> tuple[Job, ...]:
         Job(
             name="evaluate",
             schedule=Every(seconds=settings.recommend_interval_s),
-            does="evaluate Settings that a pending recommendation proposes",
+            does="evaluate Settings that a pending recommendation proposes, each on its route",
             run=evaluate_pending,
+        ),
+        Job(
+            name="gate",
+            schedule=Every(seconds=max(2.0, settings.ingest_interval_s)),
+            does="run evaluations that somebody asked for",
+            run=run_asked,
         ),
     )
 

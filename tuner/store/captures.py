@@ -54,10 +54,20 @@ def add(
 
 
 def listed(
-    session: Session, engine: str, *, route: str | None = None, limit: int = 200
+    session: Session,
+    engine: str,
+    *,
+    route: str | None = None,
+    limit: int = 200,
+    is_decoding: bool = False,
 ) -> tuple[StoredCapture, ...]:
-    """Return captured requests in order of arrival, the newest ``limit`` of them."""
+    """Return captured requests in order of arrival, the newest ``limit`` of them.
+
+    With ``is_decoding`` those answered with one token are left out: they had no decode pass.
+    """
     query = select(CaptureRow).where(CaptureRow.engine == engine)
+    if is_decoding:
+        query = query.where(CaptureRow.completion_tokens != 1)
     if route is not None:
         query = query.where(CaptureRow.route == route)
     rows = session.scalars(
@@ -66,14 +76,12 @@ def listed(
     return tuple(_stored(row) for row in reversed(rows.all()))
 
 
-def count_by_route(session: Session, engine: str) -> dict[str, int]:
-    """Return how many captured requests each route has."""
-    rows = session.execute(
-        select(CaptureRow.route, func.count().label("held"))
-        .where(CaptureRow.engine == engine)
-        .group_by(CaptureRow.route)
-        .order_by(CaptureRow.route)
-    )
+def count_by_route(session: Session, engine: str, *, is_decoding: bool = False) -> dict[str, int]:
+    """Return how many captured requests each route has; as ``listed`` with ``is_decoding``."""
+    query = select(CaptureRow.route, func.count().label("held")).where(CaptureRow.engine == engine)
+    if is_decoding:
+        query = query.where(CaptureRow.completion_tokens != 1)
+    rows = session.execute(query.group_by(CaptureRow.route).order_by(CaptureRow.route))
     return {row.route: row.held for row in rows}
 
 

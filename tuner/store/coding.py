@@ -335,6 +335,7 @@ def step_cost_from_dict(data: JsonObject) -> StepCost:
         steps=integer(data, "steps"),
         total_s=number(data, "total_s"),
         total_square_s2=number(data, "total_square_s2"),
+        blocks=integer(data, "blocks", 0),
     )
 
 

@@ -19,19 +19,16 @@ from collectors.records import (
     FinishReason,
     LatencyHistogram,
     LoadLevel,
-    Method,
     Setting,
     load_level_named,
 )
-from collectors.records.parsing import as_object, member
+from collectors.records.parsing import as_object
 from policy.decode_sum import DecodeSum
 from policy.types import (
-    DraftObservation,
     Evidence,
     LoadMix,
     Observation,
     RequestObservation,
-    StepCost,
 )
 from tuner.store import arms
 from tuner.store.schema import RequestTraceRow, StepDraftRow, StepGroupRow, StepRow
@@ -131,53 +128,6 @@ def _observation(span: Span, key: _Key, setting: Setting, tally: _Tally) -> Obse
         attempts=tuple(tally.attempts),
         accepts=tuple(tally.accepts),
         is_greedy=is_greedy,
-    )
-
-
-def step_costs(session: Session, span: Span) -> tuple[StepCost, ...]:
-    """Return the time of prefill-free steps by shape, drafting left out.
-
-    Context lengths are bucketed by powers of two and stand for the bucket's middle.
-    """
-    seconds = StepRow.verify_s + StepRow.sample_s + StepRow.other_s
-    shape = (StepRow.rows, StepRow.positions, StepRow.context_bucket)
-    counted = session.execute(
-        select(*shape, func.count(), func.sum(seconds), func.sum(seconds * seconds))
-        .where(span.covers(StepRow), StepRow.prefill_tokens == 0, StepRow.rows > 0)
-        .group_by(*shape)
-        .order_by(*shape)
-    )
-    return tuple(
-        StepCost(
-            rows=rows,
-            positions=positions,
-            context_tokens=bucket + bucket // 2,
-            steps=steps,
-            total_s=total_s,
-            total_square_s2=total_square_s2,
-        )
-        for rows, positions, bucket, steps, total_s, total_square_s2 in counted
-    )
-
-
-def draft_costs(session: Session, span: Span) -> tuple[DraftObservation, ...]:
-    """Return the time of drafting rounds by method and shape."""
-    shape = (StepDraftRow.method, StepDraftRow.rows, StepDraftRow.depth)
-    counted = session.execute(
-        select(*shape, func.count(), func.sum(StepDraftRow.seconds))
-        .where(span.covers(StepDraftRow))
-        .group_by(*shape)
-        .order_by(*shape)
-    )
-    return tuple(
-        DraftObservation(
-            method=member(Method, method, "method"),
-            rows=rows,
-            depth=depth,
-            rounds=rounds,
-            total_s=total_s,
-        )
-        for method, rows, depth, rounds, total_s in counted
     )
 
 

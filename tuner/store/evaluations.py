@@ -1,4 +1,4 @@
-"""Verdicts on pinned configurations: what must be there before a Setting is approved."""
+"""Verdicts on pinned configurations by route: what must be there before a Setting is approved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.store.schema import EvaluationRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The verdict on one configuration.
+    """The verdict on one configuration for one route.
 
     Attributes:
         id: number; 0 before it is stored.
@@ -25,6 +25,9 @@ class Evaluation:
         reasons: sentences behind the verdict.
         divergence: number of the divergence report; None where there was none.
         replay: number of the replay; None where there was none.
+        route: the route whose requests it stands on; None in verdicts made before routes counted.
+        load: label of the load level at which speed was measured; None where it was not.
+        outputs_pass: whether outputs are the same, whatever the speed.
     """
 
     id: int = 0
@@ -34,6 +37,9 @@ class Evaluation:
     reasons: tuple[str, ...]
     divergence: int | None
     replay: int | None
+    route: str | None = None
+    load: str | None = None
+    outputs_pass: bool = False
 
 
 def add(session: Session, evaluation: Evaluation) -> int:
@@ -45,17 +51,20 @@ def add(session: Session, evaluation: Evaluation) -> int:
         reasons=list(evaluation.reasons),
         divergence=evaluation.divergence,
         replay=evaluation.replay,
+        route=evaluation.route,
+        load=evaluation.load,
+        outputs_pass=evaluation.outputs_pass,
     )
     session.add(row)
     session.flush()
     return row.id
 
 
-def latest(session: Session, digest: str) -> Evaluation | None:
-    """Return the newest verdict on a configuration; None where there is none."""
+def latest(session: Session, digest: str, route: str | None) -> Evaluation | None:
+    """Return the newest verdict on a configuration for a route; None where there is none."""
     row = session.scalars(
         select(EvaluationRow)
-        .where(EvaluationRow.digest == digest)
+        .where(EvaluationRow.digest == digest, EvaluationRow.route == route)
         .order_by(EvaluationRow.id.desc())
         .limit(1)
     ).first()
@@ -77,4 +86,7 @@ def _evaluation(row: EvaluationRow) -> Evaluation:
         reasons=texts(items({"reasons": row.reasons}, "reasons")),
         divergence=row.divergence,
         replay=row.replay,
+        route=row.route,
+        load=row.load,
+        outputs_pass=row.outputs_pass,
     )

@@ -66,7 +66,7 @@ def append(
 
 
 def revisions(session: Session, number: int) -> tuple[Revision, ...]:
-    """Return a recommendation's revisions, oldest first; none where it was made before 0004."""
+    """Return a recommendation's revisions, oldest first; none from before schema 0005."""
     rows = session.scalars(
         select(RecommendationEvidenceRow)
         .where(RecommendationEvidenceRow.recommendation == number)
@@ -76,12 +76,12 @@ def revisions(session: Session, number: int) -> tuple[Revision, ...]:
 
 
 def first(session: Session, number: int) -> Revision | None:
-    """Return what a recommendation said when it was made; None where it was made before 0004."""
+    """Return what a recommendation said when it was made; None from before schema 0005."""
     return _one(session, number, RecommendationEvidenceRow.revision.asc())
 
 
 def newest(session: Session, number: int) -> Revision | None:
-    """Return what a recommendation says now; None where it was made before 0004."""
+    """Return what a recommendation says now; None from before schema 0005."""
     return _one(session, number, RecommendationEvidenceRow.revision.desc())
 
 

@@ -51,6 +51,16 @@ class ArmRun:
     setting: Setting | None = None
 
     @property
+    def decode_s_per_token(self) -> float | None:
+        """Seconds a token after the first, so that neither prompt nor prefix cache counts.
+
+        None below two tokens, or where the first one was not seen.
+        """
+        if self.tokens < 2 or self.ttft_s is None or self.seconds <= self.ttft_s:
+            return None
+        return (self.seconds - self.ttft_s) / (self.tokens - 1)
+
+    @property
     def tokens_per_s(self) -> float | None:
         """Tokens per second of request time; None without tokens or time."""
         return self.tokens / self.seconds if self.tokens and self.seconds > 0 else None
@@ -87,6 +97,8 @@ class ReplayPair:
         base: the first arm.
         other: the second arm.
         void_reason: why the pair does not count; None where it does.
+        rows: requests of the replay on the engine at once, this one included.
+        conversation: id of the first request of its conversation, as far as prompts tell.
     """
 
     place: int
@@ -95,30 +107,46 @@ class ReplayPair:
     base: ArmRun
     other: ArmRun
     void_reason: str | None = None
+    rows: int = 1
+    conversation: str = ""
+
+    @property
+    def token_times_s(self) -> tuple[float, float] | None:
+        """Seconds a token of both arms, by the same measure; None where the pair is void.
+
+        After the first token where both arms showed it, else over the whole request.
+        """
+        if self.void_reason is not None:
+            return None
+        decoding = (self.base.decode_s_per_token, self.other.decode_s_per_token)
+        if decoding[0] is not None and decoding[1] is not None:
+            return decoding[0], decoding[1]
+        base, other = self.base.tokens_per_s, self.other.tokens_per_s
+        return None if base is None or other is None else (1 / base, 1 / other)
 
     @property
     def ratio(self) -> float | None:
-        """The other arm's tokens per second over the base's; None where the pair is void."""
-        base, other = self.base.tokens_per_s, self.other.tokens_per_s
-        if self.void_reason is not None or base is None or other is None:
-            return None
-        return other / base
+        """The other arm's speed over the base's, token by token; None where the pair is void."""
+        times = self.token_times_s
+        return None if times is None else times[0] / times[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySummary:
-    """What a replay showed over its valid pairs.
+    """What a replay showed over all its routes together; no route is judged by it.
 
     Attributes:
         pairs: pairs that count.
         void_pairs: pairs that do not.
-        speedup: geometric mean of the ratios with its 90 % interval; None below two pairs.
+        planned_pairs: pairs it makes at most; None where that was not noted.
+        speedup: geometric mean of the ratios with its 90 % interval; None with too few pairs.
         base_tokens_per_pass: tokens per target pass of the base; None where unknown.
         other_tokens_per_pass: the same of the other arm.
     """
 
     pairs: int = 0
     void_pairs: int = 0
+    planned_pairs: int | None = None
     speedup: Interval | None = None
     base_tokens_per_pass: float | None = None
     other_tokens_per_pass: float | None = None
@@ -138,6 +166,7 @@ class ReplaySummary:
         return cls(
             pairs=integer(data, "pairs", 0),
             void_pairs=integer(data, "void_pairs", 0),
+            planned_pairs=_maybe(data, "planned_pairs"),
             speedup=None if speedup is None else interval_from_list(speedup),
             base_tokens_per_pass=rates[0],
             other_tokens_per_pass=rates[1],
@@ -212,10 +241,22 @@ def add_pairs(session: Session, number: int, pairs: Sequence[ReplayPair]) -> Non
             "base": pair.base.to_dict(),
             "other": pair.other.to_dict(),
             "void_reason": pair.void_reason,
+            "rows": pair.rows,
+            "conversation": pair.conversation,
         }
         for pair in pairs
     ]
     insert_rows(session, ReplayPairRow, rows)
+
+
+def note_progress(session: Session, number: int, summary: ReplaySummary) -> None:
+    """Note how far a replay is that is still running."""
+    changed_rows(
+        session,
+        update(ReplayRow)
+        .where(ReplayRow.id == number, ReplayRow.state == ReplayState.RUNNING)
+        .values(summary=summary.to_dict()),
+    )
 
 
 def finish(
@@ -284,6 +325,8 @@ def _pair(row: ReplayPairRow) -> ReplayPair:
         base=ArmRun.from_dict(as_object(row.base, "base")),
         other=ArmRun.from_dict(as_object(row.other, "other")),
         void_reason=row.void_reason,
+        rows=row.rows,
+        conversation=row.conversation,
     )
 
 

@@ -126,18 +126,19 @@ def _evaluations(session: Session, before: datetime) -> Delete:
 
 
 def _unneeded_evaluations(session: Session, before: datetime) -> Iterator[int]:
-    """Give old evaluations that another one of their configuration followed before any approval."""
+    """Give old evaluations that another one of their kind followed before any approval."""
     approvals = session.scalars(
         select(TransitionRow.at).where(TransitionRow.to_state == State.APPROVED)
     ).all()
     rows = session.execute(
-        select(EvaluationRow.digest, EvaluationRow.at, EvaluationRow.id).order_by(
-            EvaluationRow.digest, EvaluationRow.id
-        )
+        select(
+            EvaluationRow.digest, EvaluationRow.route, EvaluationRow.at, EvaluationRow.id
+        ).order_by(EvaluationRow.digest, EvaluationRow.route, EvaluationRow.id)
     ).all()
     for one, following in pairwise(rows):
         has_served = any(one.at <= approved_at < following.at for approved_at in approvals)
-        if one.digest == following.digest and one.at < before and not has_served:
+        is_same_kind = (one.digest, one.route) == (following.digest, following.route)
+        if is_same_kind and one.at < before and not has_served:
             yield one.id
 
 

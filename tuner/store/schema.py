@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Boolean, Float, ForeignKey, Index, Integer, String, Text, text
+from sqlalchemy import Boolean, Float, ForeignKey, Index, Integer, String, Text, false, text
 from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.orm import Mapped, mapped_column
 
 from tuner.store.columns import BigKey, Json, UtcTime
+from tuner.store.schema_gate import DivergenceRouteRow, GateRunRow, ReplayRouteRow
 from tuner.store.schema_learning import (
     CalibrationRow,
     CounterfactualRow,
@@ -35,12 +36,14 @@ __all__ = [
     "DecisionRow",
     "DeviceSampleRow",
     "DivergencePairRow",
+    "DivergenceRouteRow",
     "DivergenceRow",
     "DriftAlarmRow",
     "DriftHistoryRow",
     "EngineIdentityRow",
     "EngineSampleRow",
     "EvaluationRow",
+    "GateRunRow",
     "JobRunRow",
     "LeaseRow",
     "ObservationRow",
@@ -50,6 +53,7 @@ __all__ = [
     "RecommendationEvidenceRow",
     "RecommendationRow",
     "ReplayPairRow",
+    "ReplayRouteRow",
     "ReplayRow",
     "RequestTraceRow",
     "SettingRow",
@@ -453,6 +457,8 @@ class ReplayPairRow(Base):
     base: Mapped[object] = mapped_column(Json)
     other: Mapped[object] = mapped_column(Json)
     void_reason: Mapped[str | None] = mapped_column(Text)
+    rows: Mapped[int] = mapped_column(Integer, server_default=text("1"))
+    conversation: Mapped[str] = mapped_column(Text, server_default=text("''"))
 
 
 class DivergenceRow(Base):
@@ -493,7 +499,10 @@ class DivergencePairRow(Base):
 
 
 class EvaluationRow(Base):
-    """The verdict on one PinnedConfig: a divergence report and a replay together."""
+    """The verdict on one PinnedConfig for one route: a divergence report and a replay together.
+
+    ``load`` is the level that speed was measured at, ``route`` empty in rows older than both.
+    """
 
     __tablename__ = "evaluations"
 
@@ -504,6 +513,9 @@ class EvaluationRow(Base):
     reasons: Mapped[object] = mapped_column(Json)
     divergence: Mapped[int | None] = mapped_column(BigKey, ForeignKey("divergences.id"))
     replay: Mapped[int | None] = mapped_column(BigKey, ForeignKey("replays.id"))
+    route: Mapped[str | None] = mapped_column(String(64))
+    load: Mapped[str | None] = mapped_column(String(16))
+    outputs_pass: Mapped[bool] = mapped_column(Boolean, server_default=false())
 
 
 # -- jobs and access ------------------------------------------------------------------------------

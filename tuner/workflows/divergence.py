@@ -26,12 +26,13 @@ from policy.divergence import (
     report,
 )
 from tuner.errors import BadRequest
-from tuner.store import divergences, pinned
+from tuner.store import divergences, pinned, route_proofs
 from tuner.store.captures import StoredCapture
 from tuner.store.divergences import ArmCounts, DivergencePair, DivergenceSummary
-from tuner.workflows.replay import MAX_CONCURRENCY, chosen_captures, pin
-from tuner.workflows.shadow import ask, mismatch_reason
+from tuner.workflows.replay import MAX_CONCURRENCY, pin
+from tuner.workflows.shadow import NO_DECODE_PASS, ask, mismatch_reason
 from tuner.workflows.site import Site
+from tuner.workflows.turns import chosen_captures
 
 GREEDY: dict[str, object] = {
     "temperature": 0.0,
@@ -72,9 +73,9 @@ class DivergenceOptions:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
-        if self.requests < 1 or self.max_tokens < 1:
+        if self.requests < 1 or self.max_tokens < 2:
             raise BadRequest(
-                "requests and max tokens must be at least 1, "
+                "requests must be at least 1 and max tokens at least 2, "
                 f"got {self.requests} and {self.max_tokens}"
             )
         if not 2 <= self.concurrency <= MAX_CONCURRENCY:
@@ -91,13 +92,17 @@ class DivergenceDone:
     Attributes:
         id: its number in the store.
         setting: the Setting tested.
-        summary: what it says.
+        summary: what it says of all routes together.
+        by_route: what it says of each route, by the prompts of that route alone.
+        left_out: prompts that every arm answered with one token, so without a decode pass.
         pairs: prompt by prompt, the tested arm first.
     """
 
     id: int
     setting: Setting
     summary: DivergenceSummary
+    by_route: Mapping[str, DivergenceSummary]
+    left_out: int
     pairs: tuple[DivergencePair, ...]
 
 
@@ -118,7 +123,7 @@ def divergence(
 
     Raises:
         BadRequest: the engine cannot run the Setting.
-        NothingToDo: no captured request is there.
+        NothingToDo: no captured request with a decode pass is there.
         Interrupted: the service is stopping; nothing is stored.
         SourceUnreachable: the engine does not answer at the start.
         SourceRefused: the engine refused at the start.
@@ -130,10 +135,13 @@ def divergence(
         _answers(site, chosen, arm, batch, options, partial(_progress, on_answer, place, chosen))
         for place, (arm, batch) in enumerate(shapes)
     ]
-    judged = _judge(site, plain, arms)
+    told = [place for place in range(len(chosen)) if any(arm[place].is_told for arm in arms)]
+    judged = _judge(site, plain, [[arm[place].answer for place in told] for arm in arms])
+    compared = [chosen[place] for place in told]
+    by_route = _by_route(compared, judged)
     pairs = (
-        *_pairs("tested", chosen, judged.tested),
-        *_pairs("control", chosen, judged.control),
+        *_pairs("tested", compared, judged.tested),
+        *_pairs("control", compared, judged.control),
     )
     with site.store.writing() as session:
         number = divergences.add(
@@ -145,7 +153,23 @@ def divergence(
             pairs=pairs,
             at=site.now(),
         )
-    return DivergenceDone(id=number, setting=setting, summary=judged.summary, pairs=pairs)
+        route_proofs.add_outputs(session, number, by_route)
+    return DivergenceDone(
+        id=number,
+        setting=setting,
+        summary=judged.summary,
+        by_route=by_route,
+        left_out=len(chosen) - len(told),
+        pairs=pairs,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answered:
+    """One answer, and whether it tells anything: one of a single token does not."""
+
+    answer: GreedyAnswer
+    is_told: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +178,7 @@ class _Judged:
 
     tested: tuple[Comparison, ...]
     control: tuple[Comparison, ...]
+    noise: float
     summary: DivergenceSummary
 
 
@@ -170,21 +195,24 @@ def _answers(
     concurrency: int,
     options: DivergenceOptions,
     on_done: Callable[[int], None],
-) -> list[GreedyAnswer]:
+) -> list[_Answered]:
     """Return one greedy answer a prompt, in order, with so many on the engine at once."""
 
-    def answer(capture: StoredCapture) -> GreedyAnswer:
+    def answer(capture: StoredCapture) -> _Answered:
         site.raise_if_stopping()
         own = capture.request.sampling.get("max_tokens")
         cap = min(own, options.max_tokens) if isinstance(own, int) else options.max_tokens
         wanted = {**GREEDY, "max_tokens": cap}
         got = ask(site.address, capture, setting, wanted, stopping=site.stopping)
         site.raise_if_stopping()
-        return GreedyAnswer(
-            token_ids=got.token_ids, margins=got.margins, error=mismatch_reason(setting, got)
+        reason = mismatch_reason(setting, got)
+        is_told = reason != NO_DECODE_PASS
+        greedy = GreedyAnswer(
+            token_ids=got.token_ids, margins=got.margins, error=reason if is_told else None
         )
+        return _Answered(answer=greedy, is_told=is_told)
 
-    answers: list[GreedyAnswer] = []
+    answers: list[_Answered] = []
     with ThreadPoolExecutor(max_workers=concurrency) as pool:
         for one in pool.map(answer, chosen):
             answers.append(one)
@@ -205,7 +233,18 @@ def _judge(site: Site, plain: str, arms: Sequence[Sequence[GreedyAnswer]]) -> _J
         for arm in (tested, control)
     ]
     summary = _summary(report(compared[0], compared[1], noise=noise))
-    return _Judged(tested=compared[0], control=compared[1], summary=summary)
+    return _Judged(tested=compared[0], control=compared[1], noise=noise, summary=summary)
+
+
+def _by_route(chosen: Sequence[StoredCapture], judged: _Judged) -> dict[str, DivergenceSummary]:
+    """Judge each route on its own prompts; the noise is the machine's, so that of all."""
+    found = {}
+    for route in sorted({one.request.route for one in chosen}):
+        own = [place for place, one in enumerate(chosen) if one.request.route == route]
+        tested = [judged.tested[place] for place in own]
+        control = [judged.control[place] for place in own]
+        found[route] = _summary(report(tested, control, noise=judged.noise))
+    return found
 
 
 def _summary(found: DivergenceReport) -> DivergenceSummary:

@@ -10,6 +10,7 @@ from policy.types import Window
 from tuner.settings import Settings
 from tuner.store import counterfactuals, counts, facts, observations
 from tuner.store.counts import Span
+from tuner.store.step_times import step_times
 from tuner.workflows.site import Site
 
 SETTLING_S = 1.0
@@ -26,6 +27,7 @@ def window_of(session: Session, engine: str, start_s: float, end_s: float) -> Wi
     evidence; step costs are taken from steps without prefill, mixes from steps without shadow rows.
     """
     span = Span(engine=engine, start_s=start_s, end_s=end_s)
+    times = step_times(session, span)
     return Window(
         start_s=start_s,
         end_s=end_s,
@@ -34,8 +36,8 @@ def window_of(session: Session, engine: str, start_s: float, end_s: float) -> Wi
             *counterfactuals.observations(session, span),
         ),
         requests=counts.requests(session, span),
-        step_costs=counts.step_costs(session, span),
-        draft_costs=counts.draft_costs(session, span),
+        step_costs=times.steps,
+        draft_costs=times.drafts,
         mixes=counts.mixes(session, span),
         decode_sums=counts.decode_sums(session, span),
     )

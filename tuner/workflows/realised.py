@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy.orm import Session
 
 from policy.outcome import Outcome, outcomes
 from policy.realised import Ran, Realised
 from policy.realised import realised as compare
+from policy.types import Window
 from tuner.store import decisions, observations, recommendations
 from tuner.store.recommendations import State, StoredRecommendation
 
 WINDOWS_EACH_SIDE = 720
 """Half a day of windows of a minute: those nearest to the change tell most of it."""
+
+NEWEST_WINDOWS = 60
+"""Windows in which pairs of steps are looked for, an hour of minutes: what is in force now."""
 
 
 def realised(session: Session, stored: StoredRecommendation) -> Realised | None:
@@ -28,13 +34,14 @@ def measured(
     promoted = [step.at.timestamp() for step in steps if step.after is State.PROMOTED]
     if not promoted:
         return None
-    ran = _ran(session, stored.engine, promoted[0])
-    brought = compare(stored.said, ran, promoted[0])
-    return brought, outcomes(stored.said, ran, brought)
+    around = observations.around(session, stored.engine, promoted[0], WINDOWS_EACH_SIDE)
+    brought = compare(stored.said, _ran(session, stored.engine, around), promoted[0])
+    newest = observations.newest(session, stored.engine, NEWEST_WINDOWS)
+    return brought, outcomes(stored.said, brought, _ran(session, stored.engine, newest))
 
 
-def _ran(session: Session, engine: str, at_s: float) -> list[Ran]:
-    windows = observations.around(session, engine, at_s, WINDOWS_EACH_SIDE)
+def _ran(session: Session, engine: str, windows: Sequence[Window]) -> list[Ran]:
+    """Return the windows that ran wholly under one plan, with that plan."""
     if not windows:
         return []
     log = decisions.plans_of(session, engine, windows[0].start_s, windows[-1].end_s)

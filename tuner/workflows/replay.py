@@ -1,25 +1,27 @@
 """Shadow replay: captured requests on two Settings, paired request by request.
 
-Requests go out in blocks of the asked concurrency. A block runs on one arm, then on the other, and
-the arm that goes first alternates, so that drift of the machine hits both arms alike.
+Requests go out in blocks of the asked concurrency, routes in turn. A block runs on one arm, then on
+the other, and the arm that goes first alternates within each route, so that drift of the machine
+hits both arms alike. It ends once every route's interval is narrow enough, or the budget is spent.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import zip_longest
+from dataclasses import dataclass, field
 
 from collectors.records import Setting
-from tuner.errors import BadRequest, NothingToDo
-from tuner.store import captures, pinned, replays
+from policy.gate import RouteSpeed
+from tuner.errors import BadRequest
+from tuner.store import pinned, replays, route_proofs
 from tuner.store.captures import StoredCapture
 from tuner.store.replays import ArmRun, ReplayPair, ReplayState, ReplaySummary
-from tuner.workflows.pairing import summary_of
+from tuner.workflows.pairing import speeds_of_pairs, summary_of
 from tuner.workflows.shadow import ShadowAnswer, ask, mismatch_reason
 from tuner.workflows.site import Site
+from tuner.workflows.turns import Turns, chosen_captures, conversation_of
 
 MAX_CONCURRENCY = 32
 
@@ -30,10 +32,14 @@ class ReplayOptions:
 
     Attributes:
         route: the only route to replay; None for all.
-        requests: captured requests at most, the newest ones.
+        requests: captured requests at most, the newest ones with a decode pass.
         concurrency: requests on the engine at once.
         gap_scale: 1 keeps the gaps between arrivals within a block, 0 sends all at once.
         max_tokens: cap on the answers; None keeps each request's own.
+        precision: half width of a route's 90 % interval, in log ratio, from which on no more of
+            its requests are sent; None sends all, and judges by the settings' ``gate_precision``.
+        budget_tokens: output tokens of both arms after which no block begins; None for any.
+        budget_s: seconds after which no block begins; None for any.
     """
 
     route: str | None = None
@@ -41,6 +47,9 @@ class ReplayOptions:
     concurrency: int = 1
     gap_scale: float = 0.0
     max_tokens: int | None = None
+    precision: float | None = None
+    budget_tokens: int | None = None
+    budget_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
@@ -50,8 +59,13 @@ class ReplayOptions:
             raise BadRequest(f"concurrency must be 1 to {MAX_CONCURRENCY}, got {self.concurrency}")
         if not 0 <= self.gap_scale <= 100:
             raise BadRequest(f"gap scale must be 0 to 100, got {self.gap_scale}")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise BadRequest(f"max tokens must be at least 1, got {self.max_tokens}")
+        if self.max_tokens is not None and self.max_tokens < 2:
+            raise BadRequest(
+                f"max tokens must be at least 2, got {self.max_tokens}: one token has no decode "
+                "pass"
+            )
+        if self.precision is not None and not 0 < self.precision < 10:
+            raise BadRequest(f"precision must be above 0 and below 10, got {self.precision}")
 
     def to_dict(self) -> dict[str, object]:
         """Return the stored form."""
@@ -66,7 +80,8 @@ class ReplayReport:
         id: its number in the store.
         base: the first Setting.
         other: the second.
-        summary: what it showed.
+        summary: what it showed over all routes together.
+        speeds: what it showed route by route, at each load level that has pairs.
         pairs: pair by pair.
     """
 
@@ -74,6 +89,7 @@ class ReplayReport:
     base: Setting
     other: Setting
     summary: ReplaySummary
+    speeds: tuple[RouteSpeed, ...]
     pairs: tuple[ReplayPair, ...]
 
 
@@ -103,47 +119,91 @@ def replay(
         SourceRefused: the engine refused at the start.
     """
     number, chosen = _open(site, base, other, options)
-    pairs: list[ReplayPair] = []
+    run = _Run(
+        site=site, arms=(base, other), options=options, sleep=sleep, talks=conversation_of(chosen)
+    )
     try:
-        for block in _blocks(chosen, options.concurrency):
-            site.raise_if_stopping()
-            fresh = _run_block(site, block, (base, other), len(pairs), options, sleep)
-            site.raise_if_stopping()
+        for fresh in run.blocks(chosen):
             with site.store.writing() as session:
                 replays.add_pairs(session, number, fresh)
-            pairs += fresh
-            on_pair(len(pairs), len(chosen))
+                found = summary_of(run.pairs, planned=len(chosen))
+                replays.note_progress(session, number, found)
+            on_pair(len(run.pairs), len(chosen))
     except BaseException as error:
-        stopped = f"stopped after {len(pairs)} of {len(chosen)} pairs: {_one_line(error)}"
-        _close(site, number, ReplayState.FAILED, summary_of(pairs), stopped)
+        stopped = f"stopped after {len(run.pairs)} of {len(chosen)} pairs: {_one_line(error)}"
+        _close(run, number, len(chosen), failure=stopped)
         raise
-    summary = summary_of(pairs)
-    reason = None if summary.pairs else f"no pair counts: {pairs[0].void_reason}"
-    _close(site, number, ReplayState.DONE if summary.pairs else ReplayState.FAILED, summary, reason)
-    return ReplayReport(id=number, base=base, other=other, summary=summary, pairs=tuple(pairs))
+    summary = summary_of(run.pairs, planned=len(chosen))
+    failure = None if summary.pairs else f"no pair counts: {run.pairs[0].void_reason}"
+    speeds = _close(run, number, len(chosen), failure=failure)
+    return ReplayReport(
+        id=number, base=base, other=other, summary=summary, speeds=speeds, pairs=tuple(run.pairs)
+    )
 
 
-def chosen_captures(site: Site, route: str | None, limit: int) -> tuple[StoredCapture, ...]:
-    """Return newly captured requests in order of arrival, spread evenly over the routes.
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One replay while it runs."""
 
-    Raises:
-        NothingToDo: there is none.
-    """
-    with site.store.reading() as session:
-        held = captures.count_by_route(session, site.engine)
-        routes = [name for name in held if route in (None, name)]
-        per_route = [
-            captures.listed(session, site.engine, route=name, limit=limit) for name in routes
-        ]
-    if not routes:
-        where = "" if route is None else f" of route {route}"
-        raise NothingToDo(
-            f"no request{where} is captured on {site.engine}; set SPECTUNER_CAPTURE_ENABLED=true "
-            "and wait for traffic"
+    site: Site
+    arms: tuple[Setting, Setting]
+    options: ReplayOptions
+    sleep: Callable[[float], None]
+    talks: Mapping[str, str]
+    pairs: list[ReplayPair] = field(default_factory=list)
+
+    def blocks(self, chosen: Sequence[StoredCapture]) -> Iterator[list[ReplayPair]]:
+        """Run block after block, and give its pairs."""
+        turns = Turns(chosen, self.options.concurrency, self.options.precision)
+        started_s = self.site.clock()
+        for block, is_base_first in turns.blocks():
+            if self._is_spent(started_s):
+                return
+            self.site.raise_if_stopping()
+            fresh = self._pairs_of(block, is_base_first)
+            self.site.raise_if_stopping()
+            self.pairs += fresh
+            turns.note(self.pairs)
+            yield fresh
+
+    def _is_spent(self, started_s: float) -> bool:
+        tokens = sum(pair.base.tokens + pair.other.tokens for pair in self.pairs)
+        most_tokens, most_s = self.options.budget_tokens, self.options.budget_s
+        is_late = most_s is not None and self.site.clock() - started_s >= most_s
+        is_costly = most_tokens is not None and tokens >= most_tokens
+        return bool(self.pairs) and (is_late or is_costly)
+
+    def _pairs_of(self, block: Sequence[StoredCapture], is_base_first: bool) -> list[ReplayPair]:
+        """Run a block on both arms."""
+        place = len(self.pairs)
+        order = self.arms if is_base_first else (self.arms[1], self.arms[0])
+        first, second = (
+            _run_arm(self.site, block, arm, place, self.options, self.sleep) for arm in order
         )
-    newest_first = (reversed(found) for found in per_route)
-    turns = [one for turn in zip_longest(*newest_first) for one in turn if one is not None]
-    return tuple(sorted(turns[:limit], key=lambda one: (one.request.at, one.id)))
+        answers = (first, second) if is_base_first else (second, first)
+        return [
+            self._pair(place + index, len(block), capture, (base, other))
+            for index, (capture, base, other) in enumerate(zip(block, *answers, strict=True))
+        ]
+
+    def _pair(
+        self,
+        place: int,
+        rows: int,
+        capture: StoredCapture,
+        answers: tuple[ShadowAnswer, ShadowAnswer],
+    ) -> ReplayPair:
+        request = capture.request
+        return ReplayPair(
+            place=place,
+            request_id=request.request_id,
+            route=request.route,
+            base=_run(answers[0]),
+            other=_run(answers[1]),
+            void_reason=_void_reason(self.arms, answers),
+            rows=rows,
+            conversation=self.talks[request.request_id],
+        )
 
 
 def pin(site: Site, settings: Sequence[Setting]) -> tuple[str, ...]:
@@ -182,35 +242,16 @@ def _open(
     return number, chosen
 
 
-def _close(
-    site: Site, number: int, state: ReplayState, summary: ReplaySummary, error: str | None
-) -> None:
+def _close(run: _Run, number: int, planned: int, failure: str | None) -> tuple[RouteSpeed, ...]:
+    """Close a replay with what it showed, route by route; return that."""
+    site, summary = run.site, summary_of(run.pairs, planned=planned)
+    precision = run.options.precision or site.settings.gate_precision
+    speeds = speeds_of_pairs(run.pairs, precision=precision)
+    state = ReplayState.DONE if failure is None else ReplayState.FAILED
     with site.store.writing() as session:
-        replays.finish(session, number, state=state, summary=summary, at=site.now(), error=error)
-
-
-def _blocks(chosen: Sequence[StoredCapture], size: int) -> Iterator[Sequence[StoredCapture]]:
-    for start in range(0, len(chosen), size):
-        yield chosen[start : start + size]
-
-
-def _run_block(
-    site: Site,
-    block: Sequence[StoredCapture],
-    arms: tuple[Setting, Setting],
-    place: int,
-    options: ReplayOptions,
-    sleep: Callable[[float], None],
-) -> list[ReplayPair]:
-    """Run a block on both arms; the arm that goes first alternates from block to block."""
-    base_first = (place // options.concurrency) % 2 == 0
-    order = arms if base_first else (arms[1], arms[0])
-    first, second = (_run_arm(site, block, arm, place, options, sleep) for arm in order)
-    answers = (first, second) if base_first else (second, first)
-    return [
-        _pair(place + index, capture, arms, (base, other))
-        for index, (capture, base, other) in enumerate(zip(block, *answers, strict=True))
-    ]
+        route_proofs.add_speeds(session, number, speeds)
+        replays.finish(session, number, state=state, summary=summary, at=site.now(), error=failure)
+    return speeds
 
 
 def _run_arm(
@@ -249,26 +290,16 @@ def _overrides(capture: StoredCapture, place: int, options: ReplayOptions) -> di
     return overrides
 
 
-def _pair(
-    place: int,
-    capture: StoredCapture,
-    arms: tuple[Setting, Setting],
-    answers: tuple[ShadowAnswer, ShadowAnswer],
-) -> ReplayPair:
+def _void_reason(
+    arms: tuple[Setting, Setting], answers: tuple[ShadowAnswer, ShadowAnswer]
+) -> str | None:
     reasons = [mismatch_reason(arm, answer) for arm, answer in zip(arms, answers, strict=True)]
     named = [
         f"{name}: {reason}"
         for name, reason in zip(("base", "other"), reasons, strict=True)
         if reason is not None
     ]
-    return ReplayPair(
-        place=place,
-        request_id=capture.request.request_id,
-        route=capture.request.route,
-        base=_run(answers[0]),
-        other=_run(answers[1]),
-        void_reason="; ".join(named) or None,
-    )
+    return "; ".join(named) or None
 
 
 def _run(answer: ShadowAnswer) -> ArmRun:

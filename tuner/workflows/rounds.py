@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
@@ -12,8 +13,8 @@ from policy.types import Evidence
 from tuner.store import captures, divergences, recommendations, replays
 from tuner.store.recommendations import State
 from tuner.workflows.divergence import DivergenceOptions, divergence
-from tuner.workflows.evaluate import proposed_settings
-from tuner.workflows.replay import ReplayOptions, replay
+from tuner.workflows.evaluate import gate_options, proposed_settings
+from tuner.workflows.replay import replay
 from tuner.workflows.site import Site
 
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -35,19 +36,18 @@ def replay_round(site: Site) -> str:
     route, arm = wanted or (None, _oldest(_last_replayed(site, _speculating_arms(site))))
     if arm is None:
         return "no arm of the settings speculates on this engine"
-    options = ReplayOptions(route=route, requests=site.settings.replay_requests)
+    options = replace(gate_options(site, route), requests=site.settings.replay_requests)
     done = replay(site, OFF, arm, options)
-    speedup = done.summary.speedup
-    shown = "speedup unknown" if speedup is None else f"{speedup.mean:.2f}x"
     place = "" if route is None else f" on {route}"
-    return f"replay {done.id}: {arm.label}{place} {shown} over {done.summary.pairs} pairs"
+    shown = "; ".join(speed.sentence for speed in done.speeds)
+    return f"replay {done.id}: {arm.label}{place}: {shown}"
 
 
 def _wanted(site: Site) -> tuple[str, Setting] | None:
     """Return the most promising trial that a replay can make and none has made; None without."""
     possible, capabilities = site.possible_arms(), site.collector.capabilities()
     with site.store.reading() as session:
-        held = captures.count_by_route(session, site.engine)
+        held = captures.count_by_route(session, site.engine, is_decoding=True)
         pending = recommendations.listed(session, engine=site.engine, states=(State.PENDING,))
         trials = [
             (trial.most_gain or 0.0, stored.route, trial.setting)
@@ -81,12 +81,12 @@ def divergence_round(site: Site) -> str:
 
 def _nothing_reason(site: Site) -> str | None:
     with site.store.reading() as session:
-        held = captures.count_by_route(session, site.engine)
+        held = captures.count_by_route(session, site.engine, is_decoding=True)
     if held:
         return None
     if not site.settings.capture_enabled:
         return "capture is off; set SPECTUNER_CAPTURE_ENABLED=true to replay requests"
-    return "no request is captured yet"
+    return "no request with a decode pass is captured yet"
 
 
 def _speculating_arms(site: Site) -> tuple[Setting, ...]:

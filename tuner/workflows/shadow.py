@@ -18,6 +18,9 @@ from tuner.store.captures import StoredCapture
 
 PATH = "/v1/completions"
 MAX_TRIES = 5
+NO_DECODE_PASS = "no decode pass: one token is the whole answer"
+"""Why an answer of one token tells nothing of a Setting: reading the prompt gave that token."""
+
 TIMEOUT = httpx.Timeout(10.0, read=120.0)
 """A shadow request waits while live ones wait; it may be long before its first token."""
 
@@ -66,6 +69,11 @@ class ShadowAnswer:
     accepted: int | None = None
     error: str | None = None
 
+    @property
+    def has_decode_pass(self) -> bool:
+        """Whether a Setting was at work at all; False for answers of one token."""
+        return len(self.token_ids) > 1 or bool(self.passes)
+
 
 @dataclass(slots=True, kw_only=True)
 class _Gathered:
@@ -74,6 +82,7 @@ class _Gathered:
     token_ids: list[int] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
     ttft_s: float | None = None
+    is_finished: bool = False
     metrics: JsonObject = field(default_factory=dict)
 
 
@@ -132,6 +141,8 @@ def mismatch_reason(asked: Setting, answer: ShadowAnswer) -> str | None:
         return answer.error
     if not answer.token_ids:
         return "no token was delivered"
+    if not answer.has_decode_pass:
+        return NO_DECODE_PASS
     if answer.setting is None:
         return "the engine did not say which Setting was in force"
     found = answer.setting
@@ -208,18 +219,31 @@ def _gather(
             _take_choice(gathered, as_object(entry, "choice"), elapsed)
         if isinstance(event.get("metrics"), dict):
             gathered.metrics = as_object(event["metrics"], "metrics")
+    if gathered.token_ids and not gathered.is_finished:
+        raise SourceRefused("the stream ended without a finish reason, so the answer is cut short")
     return gathered
 
 
 def _events(response: httpx.Response) -> Iterator[JsonObject]:
-    for line in response.iter_lines():
-        data = line.removeprefix("data:").strip()
-        if not line.startswith("data:") or data == "[DONE]":
+    for line in _lines(response):
+        data = line.removeprefix(b"data:").strip()
+        if not line.startswith(b"data:") or data == b"[DONE]":
             continue
         try:
             yield as_object(json.loads(data), "event")
         except ValueError as error:
-            raise InvalidRecord(f"the engine streamed what is not JSON: {data[:80]!r}") from error
+            shown = data[:80].decode(errors="replace")
+            raise InvalidRecord(f"the engine streamed what is not JSON: {shown!r}") from error
+
+
+def _lines(response: httpx.Response) -> Iterator[bytes]:
+    """Give the lines of a stream; only CR and LF end one, U+2028 inside a text does not."""
+    rest = b""
+    for chunk in response.iter_bytes():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield from line.split(b"\r")
+    yield from rest.split(b"\r")
 
 
 def _take_choice(gathered: _Gathered, choice: JsonObject, elapsed: Callable[[], float]) -> None:
@@ -227,6 +251,7 @@ def _take_choice(gathered: _Gathered, choice: JsonObject, elapsed: Callable[[], 
     if ids and gathered.ttft_s is None:
         gathered.ttft_s = elapsed()
     gathered.token_ids += ids
+    gathered.is_finished = gathered.is_finished or choice.get("finish_reason") is not None
     logprobs = choice.get("logprobs")
     if logprobs is not None:
         tops = items(as_object(logprobs, "logprobs"), "top_token_logprobs")

@@ -148,7 +148,8 @@ class LimitedOracle(PerRouteOracle):
         self._limits_s = limits_s
 
     def _worth(self, turn: Turn, tokens: Floats, seconds: Floats) -> Floats:
-        keeps = seconds[:, None] * turn.rows <= self._limits_s * tokens
+        paced_s = seconds[:, None] / self._engine.world.pace.speed(turn.window)
+        keeps = paced_s * turn.rows <= self._limits_s * tokens
         return np.asarray((tokens * keeps).sum(axis=1) / seconds)
 
 

@@ -200,10 +200,16 @@ def test_every_policy_plays_and_ours_keeps_drafts_where_they_are_kept() -> None:
         while loop.used_s < 40:
             loop.play_window()
         goodputs[player.name] = loop.stretch.goodput
-    assert set(goodputs) == {"off", "fixed eagle k=7", "goodput_average", "ucb_load", "spectuner"}
-    assert goodputs["spectuner"] > 1.3 * goodputs["off"]
+    assert set(goodputs) == {
+        "off",
+        "fixed eagle k=7",
+        "goodput_average",
+        "ucb_load",
+        "spectuner_autopilot",
+    }
+    assert goodputs["spectuner_autopilot"] > 1.3 * goodputs["off"]
 
 
 def test_ours_is_asked_for_arms_that_the_engine_runs() -> None:
     assert {arm.method for arm in FIELD.arms} == {Method.OFF, Method.PROMPT_LOOKUP, DRAFT}
-    assert OurPlayer(FIELD, CALIBRATION, 0).name == "spectuner"
+    assert OurPlayer(FIELD, CALIBRATION, 0).name == "spectuner_autopilot"

@@ -3,12 +3,30 @@
 import numpy as np
 import pytest
 
-from policy.simulate.match import Line, Match, Prediction, Score, drawdown_of, recovery_of, score_of
+from policy.simulate.match import (
+    Line,
+    Match,
+    Own,
+    Prediction,
+    Score,
+    drawdown_of,
+    recovery_of,
+    score_of,
+)
 from policy.simulate.run import Trace
 from policy.simulate.scores import table_of
 from policy.simulate.worlds import draw_world
 
 PARTS = np.ones(24)
+
+
+def own(prediction: Prediction) -> Own:
+    return Own(
+        prediction=prediction,
+        exploring_share=0.01,
+        decision_s=np.array([0.001, 0.003]),
+        learning_s=np.array([0.001]),
+    )
 
 
 def match(seed: int, ours: float, peer: float) -> Match:
@@ -28,25 +46,30 @@ def match(seed: int, ours: float, peer: float) -> Match:
 
     return Match(
         seed=seed,
-        scores={"oracle": score(1.0), "spectuner": score(ours), "peer": score(peer)},
-        prediction=Prediction(errors=(0.01, 0.03), covered=1, judged=2),
-        exploring_share=0.01,
-        decision_s=np.array([0.001, 0.003]),
-        learning_s=np.array([0.001]),
+        scores={
+            "oracle": score(1.0),
+            "spectuner_autopilot": score(ours),
+            "spectuner_reviewed": score(ours - 0.02),
+            "peer": score(peer),
+        },
+        own={
+            "spectuner_autopilot": own(Prediction(errors=(0.01, 0.03), covered=1, judged=2)),
+            "spectuner_reviewed": own(Prediction(over_off_covered=3, over_off_judged=4)),
+        },
         load=np.array([8, 9]),
     )
 
 
 def test_a_steady_lead_in_every_world_is_ahead() -> None:
     table = table_of([match(seed, 0.95 + 0.01 * (seed % 3), 0.92) for seed in range(8)])
-    (pair,) = table.pairs
+    (pair,) = table.autopilot.pairs
     assert pair.is_ahead
     assert pair.low <= pair.difference <= pair.high
 
 
 def test_a_lead_that_hangs_on_one_world_is_not_ahead() -> None:
     table = table_of([match(seed, 0.99 if seed == 0 else 0.90, 0.90) for seed in range(8)])
-    (pair,) = table.pairs
+    (pair,) = table.autopilot.pairs
     assert pair.difference > 0
     assert not pair.is_ahead
 
@@ -54,8 +77,8 @@ def test_a_lead_that_hangs_on_one_world_is_not_ahead() -> None:
 def test_pairing_sees_a_small_lead_through_large_differences_of_worlds() -> None:
     shares = np.linspace(0.5, 0.9, 8)
     table = table_of([match(seed, share + 0.01, share) for seed, share in enumerate(shares)])
-    assert table.pairs[0].low == pytest.approx(0.01)
-    ours = next(row for row in table.rows if row.policy == "spectuner")
+    assert table.autopilot.pairs[0].low == pytest.approx(0.01)
+    ours = next(row for row in table.rows if row.policy == "spectuner_autopilot")
     assert ours.oracle_share_high - ours.oracle_share_low > 0.1
 
 
@@ -63,18 +86,30 @@ def test_means_and_coverage_are_over_all_worlds() -> None:
     table = table_of([match(seed, 0.95, 0.9) for seed in (1, 3)])
     row = table.rows[0]
     assert (row.harm_share, row.recovery_windows) == (pytest.approx(0.02), 2.0)
-    assert (table.prediction_error, table.coverage, table.predictions) == (
+    found = table.autopilot
+    assert (found.prediction_error, found.coverage, found.predictions) == (
         pytest.approx(0.02),
         0.5,
         4,
     )
+    assert found.over_off_coverage is None
+
+
+def test_each_of_ours_is_judged_against_the_others_and_not_against_each_other() -> None:
+    table = table_of([match(seed, 0.95, 0.94) for seed in range(8)])
+    autopilot, reviewed = table.standings
+    assert [pair.peer for pair in autopilot.pairs] == ["peer"]
+    assert [pair.peer for pair in reviewed.pairs] == ["peer"]
+    assert (autopilot.num_ahead, reviewed.num_ahead) == (1, 0)
+    assert (reviewed.over_off_coverage, reviewed.over_off_predictions) == (0.75, 32)
+    assert reviewed.coverage is None
 
 
 def test_means_leave_out_worlds_in_which_nothing_keeps_a_limit() -> None:
-    row = table_of([match(seed, 0.9, 0.9) for seed in (1, 3)]).rows[-1]
+    row = table_of([match(seed, 0.9, 0.9) for seed in (1, 3)]).autopilot.row
     assert row.limited_share == pytest.approx(0.9)
     assert row.tpot_p99_s == pytest.approx(np.full(4, 0.02))
-    assert table_of([match(3, 0.9, 0.9)]).rows[-1].limited_share is None
+    assert table_of([match(3, 0.9, 0.9)]).autopilot.row.limited_share is None
 
 
 def test_tokens_count_within_limits_only_where_their_route_keeps_its_own() -> None:

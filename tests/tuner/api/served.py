@@ -13,7 +13,7 @@ import httpx
 from collectors.records import Plan
 from dashboards.access import Role
 from dashboards.console import Act
-from dashboards.views import JobLine
+from dashboards.views import GateLine, JobLine
 from tests.tuner.api.console_seeding import ENGINE, PLAN, utc_now
 from tuner.api.auth import TokenDoorkeeper
 from tuner.api.console import StoreConsole
@@ -25,7 +25,8 @@ from tuner.errors import EngineUnreachable
 from tuner.metrics import ServiceMetrics
 from tuner.settings import Settings
 from tuner.store import Store, recommendations
-from tuner.store.recommendations import State
+from tuner.store.recommendations import State, StoredRecommendation
+from tuner.workflows.evaluate import proposed_settings
 from tuner.workflows.outdated import require_current
 
 MOVES = {
@@ -59,6 +60,35 @@ class StoreReview:
                 recommendations.move(session, number, state, who=who, at=utc_now(), why=why)
             if not self.engine_answers:
                 raise EngineUnreachable("engine http://127.0.0.1:8401 did not answer; start it")
+
+
+@dataclass
+class StoreGatekeeper:
+    """Answers for the gate without an engine: nothing was replayed, and asking is counted."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def lines(self, stored: StoredRecommendation) -> tuple[GateLine, ...]:
+        return tuple(
+            GateLine(
+                route=stored.route,
+                setting=setting,
+                is_open=False,
+                reason=f"{setting.label} on {stored.route} did not pass: too few pairs",
+                findings=(),
+                note="speed at load 5-8 was not replayed",
+                at=None,
+                replay=None,
+                divergence=None,
+                is_running=bool(self.asked),
+                progress="12 of 20 pairs" if self.asked else "",
+            )
+            for setting in proposed_settings(stored)
+        )
+
+    def run(self, stored: StoredRecommendation, *, who: str) -> int:
+        self.asked.append(who)
+        return 1 if len(self.asked) == 1 else 0
 
 
 @dataclass
@@ -110,7 +140,12 @@ def parts_of(store: Store, settings: Settings, review: StoreReview) -> Parts:
         JobLine(name="replay", schedule="every hour", does="Replay captured prompts.", last=None),
     )
     console = StoreConsole(
-        store=store, traffic=traffic, review=review, timetable=timetable, now=utc_now
+        store=store,
+        traffic=traffic,
+        review=review,
+        timetable=timetable,
+        now=utc_now,
+        gatekeeper=StoreGatekeeper(),
     )
     doorkeeper = TokenDoorkeeper(store, settings, "s" * 48, utc_now, time.monotonic)
     return Parts(

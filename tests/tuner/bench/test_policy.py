@@ -35,10 +35,17 @@ def test_a_run_gives_exactly_the_promised_keys_and_a_report(tmp_path: Path, trac
     )
     figures = json.loads(out)
     assert code == 0
-    assert {"scores", "paired", "decision_ms"} <= set(figures)
+    assert {"scores", "paired", "ours", "bounds", "planner_cpu_ms"} <= set(figures)
     scores = {row["policy"]: row for row in figures["scores"]}
-    assert {"spectuner", "oracle", "oracle_one_arm", "off", "best_fixed"} <= set(scores)
-    assert set(scores["spectuner"]) == {
+    assert {
+        "spectuner_autopilot",
+        "spectuner_reviewed",
+        "oracle",
+        "oracle_one_arm",
+        "off",
+        "best_fixed",
+    } <= set(scores)
+    assert set(scores["spectuner_autopilot"]) == {
         "policy",
         "oracle_share",
         "oracle_share_low",
@@ -49,7 +56,7 @@ def test_a_run_gives_exactly_the_promised_keys_and_a_report(tmp_path: Path, trac
     }
     assert [row["policy"] for row in figures["details"]] == list(scores)
     details = {row["policy"]: row for row in figures["details"]}
-    assert set(details["spectuner"]) == {
+    assert set(details["spectuner_autopilot"]) == {
         "policy",
         "switches_per_1000_windows",
         "limited_share",
@@ -68,12 +75,29 @@ def test_a_run_gives_exactly_the_promised_keys_and_a_report(tmp_path: Path, trac
     assert scores["off"]["harm_share"] == 0.0
     fixed = [row["oracle_share"] for name, row in scores.items() if name.startswith("fixed ")]
     assert scores["best_fixed"]["oracle_share"] >= max(fixed) - 1e-12
-    assert {pair["peer"] for pair in figures["paired"]} == set(scores) - {"spectuner", "oracle"}
+    ours = {one["policy"]: one for one in figures["ours"]}
+    assert list(ours) == ["spectuner_autopilot", "spectuner_reviewed"]
+    for name, one in ours.items():
+        peers = {pair["peer"] for pair in figures["paired"] if pair["policy"] == name}
+        assert peers == set(scores) - {*ours, "oracle"}
+        assert one["num_ahead"] <= one["num_others"] == len(peers)
+        assert one["oracle_share"] == scores[name]["oracle_share"]
+        assert one["decision_ms"]["p50"] <= one["decision_ms"]["p99"]
+        assert set(one["prediction"]) == {
+            "error",
+            "coverage",
+            "predictions",
+            "over_off_coverage",
+            "over_off_predictions",
+        }
     assert all(pair["low"] <= pair["difference"] <= pair["high"] for pair in figures["paired"])
-    assert figures["decision_ms"]["p50"] <= figures["decision_ms"]["p99"]
+    bounds = {one["what"]: one for one in figures["bounds"]}
+    assert bounds["spectuner_reviewed harm_share"]["high"] == 0.005
+    assert {"planner p99, ms", "decision p99 of four routes, ms"} <= set(bounds)
+    assert "spectuner_autopilot coverage of goodput" not in bounds
     assert figures["command"] in err
     page = html.read_text()
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6
     assert "http" not in page
 
 

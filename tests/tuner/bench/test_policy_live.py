@@ -151,7 +151,7 @@ def test_part_a_is_read_as_it_was_written_and_part_c_compares_every_token(
     assert confirmed.compared_tokens > 0
     assert confirmed.differences == ()
     names = {standing.policy for standing in confirmed.standings}
-    assert {"off", "goodput_average", "ucb_load", "spectuner"} < names
+    assert {"off", "goodput_average", "ucb_load", "spectuner_autopilot"} < names
     assert len(names) == 5
 
     wrong = {

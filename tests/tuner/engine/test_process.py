@@ -217,3 +217,25 @@ def test_a_corrupt_model_ends_the_start_with_one_line(model: Path, tmp_path: Pat
 
 def test_a_key_is_never_shown():
     assert "sk-secret" not in repr(EngineProcessSettings(api_key="sk-secret"))
+
+
+def test_while_the_engine_drains_new_requests_are_refused_and_health_is_red(model: Path):
+    body = {"prompt": "a", "max_tokens": 60, "ignore_eos": True, "stream": True}
+    with (
+        running_engine(tiny_settings(model), observers=(slowed(0.05),), drain_s=600) as engine,
+        engine.http.stream("POST", "/v1/completions", json=body) as answer,
+        httpx.Client(base_url=engine.url) as waiting,
+    ):
+        lines = answer.iter_lines()
+        next(lines)
+        waiting.get("/health").raise_for_status()
+        engine.server.end()
+        refused = waiting.post("/v1/completions", json={"prompt": "b"})
+        while refused.status_code == 200:
+            refused = waiting.post("/v1/completions", json={"prompt": "b", "max_tokens": 1})
+        health = waiting.get("/health")
+        rest = [line for line in lines if line]
+
+    assert (refused.status_code, health.status_code) == (503, 503)
+    assert "is shutting down and takes no new request" in refused.json()["error"]["message"]
+    assert '"finish_reason":"length"' in rest[-2]

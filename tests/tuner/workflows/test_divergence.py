@@ -19,7 +19,6 @@ from tuner.errors import BadRequest, Interrupted, NothingToDo
 from tuner.store import divergences, recommendations
 from tuner.workflows.capture import capture
 from tuner.workflows.divergence import DivergenceOptions, divergence
-from tuner.workflows.evaluate import evaluate, missing_reason
 from tuner.workflows.rounds import divergence_round, replay_round
 from tuner.workflows.site import Site
 
@@ -94,6 +93,7 @@ def test_the_control_must_differ_from_the_reference():
 def answer_of(tokens: list[int], margin: float, setting: Mapping[str, object]) -> bytes:
     choice = {
         "token_ids": tokens,
+        "finish_reason": "length",
         "logprobs": {"top_token_logprobs": [[-0.1, -0.1 - margin]] * len(tokens)},
     }
     spectuner = {"setting": setting, "passes": 3, "verify_passes": 0}
@@ -140,41 +140,6 @@ def test_a_difference_is_judged_by_the_margin_where_it_falls(
     assert done.summary.diverges is diverges
 
 
-def test_an_evaluation_is_made_of_a_report_and_a_replay(full: Site):
-    verdict = evaluate(full, DRAFT_3)
-
-    assert verdict.divergence is not None
-    assert verdict.replay is not None
-    missing = missing_reason(full, DRAFT_3)
-    assert (missing is None) is verdict.is_passing
-    assert missing_reason(full, LOOKUP_5) is not None
-    assert missing_reason(full, OFF) is None
-    again = evaluate(full, DRAFT_3)
-    assert (again.divergence, again.replay) == (verdict.divergence, verdict.replay)
-
-
-def test_an_inconclusive_evaluation_is_made_anew_once_more_requests_are_captured(
-    site: Site, ask: Ask
-):
-    capture(site)
-    for number in range(4):
-        ask("chat", prompt=f"the user is number {number} and the answer is ")
-    capture(site)
-    few = evaluate(site, DRAFT_3)
-    assert not few.is_passing
-    again = evaluate(site, DRAFT_3)
-    assert (again.divergence, again.replay) == (few.divergence, few.replay)
-    for number in range(4, 20):
-        ask("chat", prompt=f"the user is number {number} and the answer is ")
-    capture(site)
-
-    enough = evaluate(site, DRAFT_3)
-
-    assert enough.divergence != few.divergence
-    assert enough.replay != few.replay
-    assert "inconclusive" not in " ".join(enough.reasons)
-
-
 def test_rounds_take_the_setting_that_was_proved_least_lately(full: Site):
     quick = replace(full, settings=full.settings.model_copy(update={"replay_requests": 2}))
     capabilities = full.collector.capabilities()
@@ -194,7 +159,7 @@ def test_rounds_take_the_setting_that_was_proved_least_lately(full: Site):
 
 
 def test_a_round_without_captures_says_so(site: Site, migrated_file: Path, tmp_path: Path):
-    assert replay_round(site) == "no request is captured yet"
+    assert replay_round(site) == "no request with a decode pass is captured yet"
     with site_on(migrated_file, tmp_path, site.settings.engine_url) as off:
         assert "capture is off" in divergence_round(off)
 

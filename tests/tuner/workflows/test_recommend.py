@@ -29,7 +29,7 @@ from tuner.store.plans import Outcome, PlanChange, Purpose
 from tuner.store.recommendations import State
 from tuner.workflows.apply import Intent, apply
 from tuner.workflows.baseline import baseline
-from tuner.workflows.evaluate import evaluate_pending
+from tuner.workflows.gate import evaluate_pending
 from tuner.workflows.ingest import ingest
 from tuner.workflows.observe import close_windows
 from tuner.workflows.recommend import edits_of, recommend

@@ -20,8 +20,9 @@ from tuner.store.replays import ReplayState
 from tuner.workflows.capture import capture
 from tuner.workflows.ingest import ingest
 from tuner.workflows.observe import window_of
-from tuner.workflows.replay import ReplayOptions, chosen_captures, replay
+from tuner.workflows.replay import ReplayOptions, replay
 from tuner.workflows.site import Site
+from tuner.workflows.turns import chosen_captures
 
 Ask = Callable[..., None]
 
@@ -155,7 +156,7 @@ def test_a_setting_that_the_engine_cannot_run_is_refused_before_anything_runs(fu
         ({"requests": 0}, "requests must be at least 1, got 0"),
         ({"concurrency": 33}, "concurrency must be 1 to 32, got 33"),
         ({"gap_scale": -1.0}, "gap scale must be 0 to 100"),
-        ({"max_tokens": 0}, "max tokens must be at least 1"),
+        ({"max_tokens": 0}, "max tokens must be at least 2"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, int], message: str):
@@ -203,7 +204,8 @@ def played_answer(setting: Setting) -> bytes:
         "spectuner": {"setting": setting.to_dict(), "passes": 2, "verify_passes": 2},
         "speculative_decoding": {"num_draft_tokens": 6, "num_accepted_draft_tokens": 1},
     }
-    chunk = {"choices": [{"token_ids": [5, 6, 7], "logprobs": None}]}
+    choice = {"token_ids": [5, 6, 7], "logprobs": None, "finish_reason": "length"}
+    chunk = {"choices": [choice]}
     return streamed(chunk, {"choices": [], "metrics": metrics})
 
 
@@ -235,7 +237,15 @@ def test_an_engine_that_runs_another_setting_makes_the_pair_void(
         ((200, b"data: {oops\n\n"), "not JSON"),
         ((200, streamed({"choices": []})), "no token was delivered"),
         (
-            (200, streamed({"choices": [{"token_ids": [5]}]})),
+            (200, streamed({"choices": [{"token_ids": [5, 6]}]}) + b"data: [DONE]\n\n"),
+            "the stream ended without a finish reason",
+        ),
+        (
+            (200, streamed({"choices": [{"token_ids": [5], "finish_reason": "length"}]})),
+            "no decode pass",
+        ),
+        (
+            (200, streamed({"choices": [{"token_ids": [5, 6], "finish_reason": "length"}]})),
             "did not say which Setting was in force",
         ),
     ],

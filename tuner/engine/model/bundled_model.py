@@ -224,11 +224,15 @@ def _load_gguf(gguf: Path) -> PreTrainedModel:
     """Load through transformers, then move the weights into a model free of quantizer marks."""
     os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1")
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
+
+    from tuner.engine.model.weights import require_layers
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
+    require_layers(config, gguf)
     loaded = AutoModelForCausalLM.from_pretrained(
         gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
     )

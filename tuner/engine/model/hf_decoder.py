@@ -7,7 +7,8 @@ object writes into the slots and hands back views of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,11 +18,23 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tuner.engine.errors import StartupError
 from tuner.engine.model.decoder import DecoderShape, slots_for
-from tuner.engine.model.passes import LongSpan, MaskKind, PaddedSpans, Pass, Span, lay_out
+from tuner.engine.model.passes import (
+    LongSpan,
+    MaskKind,
+    PaddedSpans,
+    Pass,
+    Span,
+    lay_out,
+    mask_of,
+)
 from tuner.engine.model.slots import FINAL, FeatureSlots, KvSlots
+from tuner.engine.model.windows import FULL, SLIDING
 
 _NOISE = 1e-2
 """Logits may differ by this share of the largest one: half precision adds in another order."""
+
+_Masks: TypeAlias = Tensor | dict[str, Tensor]
+"""One mask for all layers, or one by kind of layer."""
 
 
 @dataclass(slots=True)
@@ -99,18 +112,23 @@ class HfDecoder:
         num_weights: its parameters.
     """
 
-    def __init__(self, model: PreTrainedModel, window: int | None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, window: int | None, *, is_mixed: bool = False
+    ) -> None:
         """Take over a model.
 
         Args:
             model: any causal LM that keeps nothing but keys and values.
-            window: tokens its attention sees, the same in all layers; None for all.
+            window: tokens that the attention of its layers sees; None for all.
+            is_mixed: the window holds for some layers only, the others see all tokens.
         """
         self._model = model.eval()
         self._layers = [_SlotLayer(layer) for layer in range(model.config.num_hidden_layers)]
         self._cache = Cache(layers=list(self._layers))
         self.shape = shape_of(model.config)
-        self.mask_kind = MaskKind(device=model.device, dtype=model.dtype, window=window)
+        sliding = MaskKind(device=model.device, dtype=model.dtype, window=window)
+        self._sliding = sliding if is_mixed else None
+        self.mask_kind = replace(sliding, window=None) if is_mixed else sliding
         self.num_weights = sum(weight.numel() for weight in model.parameters())
 
     @property
@@ -198,7 +216,7 @@ class HfDecoder:
         )
         shape = (num_slots, spans.width)
         answer = self._call(
-            grid.view(shape), positions.view(shape), spans.mask[:, None], window, features
+            grid.view(shape), positions.view(shape), self._short_masks(spans), window, features
         )
         self._keep(answer, batch, spans.rows, window, features)
         return _real_states(_logits(answer), window)
@@ -216,18 +234,30 @@ class HfDecoder:
             index=slots.flat_index(batch.slots[rows], batch.entries[rows]),
             cells=torch.arange(span.length, device=self._device),
         )
-        mask = self.mask_kind.additive(positions, span.end)
-        answer = self._call(
-            batch.token_ids[None, rows], positions[None], mask[None, None], window, features
-        )
+        masks = self._long_masks(positions, span.end)
+        answer = self._call(batch.token_ids[None, rows], positions[None], masks, window, features)
         self._keep(answer, batch, torch.arange(rows.start, rows.stop), window, features)
         return _real_states(_logits(answer), window)
+
+    def _short_masks(self, spans: PaddedSpans) -> _Masks:
+        """Return the mask of a grid, [slots, 1, width, context], by kind of layer where mixed."""
+        mask = spans.mask[:, None]
+        if self._sliding is None:
+            return mask
+        sliding = mask_of(spans, self._sliding)[:, None] if spans.spans else mask
+        return {FULL: mask, SLIDING: sliding}
+
+    def _long_masks(self, positions: Tensor, end: int) -> _Masks:
+        mask = self.mask_kind.additive(positions, end)[None, None]
+        if self._sliding is None:
+            return mask
+        return {FULL: mask, SLIDING: self._sliding.additive(positions, end)[None, None]}
 
     def _call(
         self,
         token_ids: Tensor,
         positions: Tensor,
-        mask: Tensor,
+        mask: _Masks,
         window: _Window,
         features: FeatureSlots | None,
     ) -> CausalLMOutputWithPast:

@@ -226,6 +226,15 @@ def _padded(spans: Sequence[tuple[Span, int]], kind: MaskKind) -> PaddedSpans:
     )
 
 
+def mask_of(padded: PaddedSpans, kind: MaskKind) -> Tensor:
+    """Return the mask of spans laid out before, for layers that see earlier tokens in another way.
+
+    Returns:
+        [slots, width, context] additive, 0 or -inf.
+    """
+    return _padded(padded.spans, kind).mask
+
+
 def _hide_other_branches(mask: Tensor, span: Span, kind: MaskKind) -> None:
     """Let each token of a tree see what lies before the span, and its ancestors.
 

@@ -26,6 +26,7 @@ from tuner.engine.model.decoder import Decoder
 from tuner.engine.model.hf_decoder import HfDecoder, shape_of
 from tuner.engine.model.layers import LlamaShape
 from tuner.engine.model.llama import LlamaDecoder
+from tuner.engine.model.windows import layers_refusal_reason, mixes_windows, window_of
 
 _FAMILIES = ("llama", "mistral", "qwen2")
 
@@ -72,6 +73,7 @@ def load_model(path: Path, *, dtype: torch.dtype, device: torch.device) -> Loade
         StartupError: the architecture is not one the engine runs.
     """
     config = read_config(path)
+    require_layers(config, path)
     model = _read_model(path)
     weights_hash = hash_weights(_state_of(model))
     model = _moved(model, dtype, device)
@@ -187,20 +189,8 @@ def is_plain_llama(config: PreTrainedConfig) -> bool:
         config.model_type in _FAMILIES
         and rope.get("rope_type", "default") == "default"
         and getattr(config, "hidden_act", "") == "silu"
-        and not _mixes_windows(config)
+        and not mixes_windows(config)
     )
-
-
-def window_of(config: PreTrainedConfig) -> int | None:
-    """Return the attention window of a model, in tokens; None where it sees all tokens."""
-    window = getattr(config, "sliding_window", None)
-    return window if window and getattr(config, "use_sliding_window", True) else None
-
-
-def _mixes_windows(config: PreTrainedConfig) -> bool:
-    """Say whether some layers attend a window and others do not."""
-    kinds = set(getattr(config, "layer_types", None) or ())
-    return window_of(config) is not None and len(kinds) > 1
 
 
 def hash_weights(weights: Mapping[str, Tensor]) -> str:
@@ -255,17 +245,29 @@ def _decoder(
         embedding = state["embed_tokens.weight"]
         head = state.get("lm_head.weight", embedding)
         return LlamaDecoder(_llama_shape(config), state, embedding=embedding, head=head)
-    try:
-        decoder = HfDecoder(model, window_of(config))
-        reason = decoder.refusal_reason(_probe_tokens(config))
-    except AttributeError as error:
-        decoder, reason = None, f"its configuration has no attention: {error}"
-    if decoder is None or reason is not None:
-        raise StartupError(
-            f"model {str(path)!r} ({config.model_type}) cannot run over KV slots: {reason}; "
-            "give a causal LM that keeps nothing but keys and values"
-        )
+    decoder = HfDecoder(model, window_of(config), is_mixed=mixes_windows(config))
+    reason = decoder.refusal_reason(_probe_tokens(config))
+    if reason is not None:
+        raise _no_slots(path, config, reason)
     return decoder
+
+
+def require_layers(config: PreTrainedConfig, path: Path) -> None:
+    """Refuse a model whose configuration tells that it cannot run, before its weights are read.
+
+    Raises:
+        StartupError: a layer keeps another state than keys and values.
+    """
+    reason = layers_refusal_reason(config)
+    if reason is not None:
+        raise _no_slots(path, config, reason)
+
+
+def _no_slots(path: Path, config: PreTrainedConfig, reason: str) -> StartupError:
+    return StartupError(
+        f"model {str(path)!r} ({config.model_type}) cannot run over KV slots: {reason}; "
+        "give a causal LM that keeps nothing but keys and values"
+    )
 
 
 def _probe_tokens(config: PreTrainedConfig) -> list[int]:

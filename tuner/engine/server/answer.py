@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 
+from collectors.records import Setting
 from tuner.engine.request import Delta, RequestCounts
 
 LOWEST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot hold; OpenAI's value."""
+
+
+def total_of(counts: Sequence[RequestCounts], prompt_tokens: int) -> RequestCounts:
+    """Return what several rows of one request cost and got together.
+
+    Args:
+        counts: of each row.
+        prompt_tokens: of the request, a prompt that several rows share counted once.
+    """
+    histograms = [row.accepted_histogram for row in counts]
+    return RequestCounts(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=sum(row.completion_tokens for row in counts),
+        passes=sum(row.passes for row in counts),
+        verify_passes=sum(row.verify_passes for row in counts),
+        drafted=sum(row.drafted for row in counts),
+        accepted=sum(row.accepted for row in counts),
+        accepted_histogram=tuple(map(sum, zip_longest(*histograms, fillvalue=0))),
+        max_k=max(row.max_k for row in counts),
+    )
 
 
 def usage_of(counts: RequestCounts) -> dict[str, object]:
@@ -20,17 +42,16 @@ def usage_of(counts: RequestCounts) -> dict[str, object]:
     }
 
 
-def metrics_of(delta: Delta) -> dict[str, object]:
-    """Return what speculation did for a request, from its last delta.
+def metrics_of(counts: RequestCounts, setting: Setting) -> dict[str, object]:
+    """Return what speculation did for a request, from its totals.
 
     ``speculative_decoding`` has vLLM's shape and counts passes with a draft only; rates are null
     where nothing was drafted. ``spectuner`` adds the Setting of the last step and all passes.
     """
-    counts = delta.counts
     return {
         "speculative_decoding": _speculative_decoding(counts),
         "spectuner": {
-            "setting": delta.setting.to_dict(),
+            "setting": setting.to_dict(),
             "passes": counts.passes,
             "verify_passes": counts.verify_passes,
         },
@@ -70,6 +91,7 @@ def joined(deltas: Sequence[Delta]) -> Delta:
         token_ids=tuple(token for delta in deltas for token in delta.token_ids),
         text="".join(delta.text for delta in deltas),
         logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
+        prompt_logprobs=deltas[0].prompt_logprobs,
         finish_reason=last.finish_reason,
         stop_reason=last.stop_reason,
         counts=last.counts,

@@ -9,18 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tuner.engine.errors import InvalidRequest
 from tuner.engine.grammar import GrammarKind, GrammarSource
+from tuner.engine.server.strict import Strict
 
 _ANY_OBJECT: Mapping[str, object] = {"type": "object"}
-
-
-class _Form(BaseModel):
-    """A part of a body without conversions and without unknown keys."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
 def _parsed_schema(value: object) -> object:
@@ -37,7 +32,7 @@ def _parsed_schema(value: object) -> object:
 Schema = Annotated[dict[str, object], BeforeValidator(_parsed_schema)]
 
 
-class JsonSchema(_Form):
+class JsonSchema(Strict):
     """OpenAI's wrapper of a JSON schema; the schema is always enforced, strict or not."""
 
     name: str = Field(max_length=64)
@@ -46,7 +41,7 @@ class JsonSchema(_Form):
     strict: bool | None = None
 
 
-class ResponseFormat(_Form):
+class ResponseFormat(Strict):
     """OpenAI's ``response_format``."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -65,7 +60,7 @@ class ResponseFormat(_Form):
         return _of_schema(_ANY_OBJECT if self.json_schema is None else self.json_schema.body)
 
 
-class StructuredOutputs(_Form):
+class StructuredOutputs(Strict):
     """vLLM's ``structured_outputs``: one of its ways to say what an answer must be."""
 
     schema_: Schema | None = Field(default=None, alias="json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,9 +17,12 @@ from tuner.engine.capabilities import Capabilities
 from tuner.engine.errors import BodyTooLarge, ContextTooLong, InvalidRequest, UnknownModel
 from tuner.engine.grammar import Grammar
 from tuner.engine.request import EngineRequest, SamplingParams
+from tuner.engine.server.candidates import RowRequests, row_requests
 from tuner.engine.server.formats import wanted_grammar
 from tuner.engine.server.parts import EngineParts
 from tuner.engine.server.schemas import ChatBody, CompletionBody, GenerationBody, read_body
+from tuner.engine.server.tools import TemplateTools, Tool
+from tuner.engine.verification.rows import BAN_BIAS
 
 MAX_BODY_BYTES = 8 * 2**20
 OPENAI_COMPLETION_TOKENS = 16
@@ -50,39 +54,83 @@ async def parsed_body(request: Request, kind: type[Body]) -> Body:
     return read_body(kind, await raw_body(request))
 
 
-async def completion_request(
-    http: Request, body: CompletionBody, parts: EngineParts
-) -> EngineRequest:
-    """Build the engine's request for POST /v1/completions.
+async def completion_rows(http: Request, body: CompletionBody, parts: EngineParts) -> RowRequests:
+    """Build the engine's rows for POST /v1/completions.
 
     Raises:
         InvalidRequest: a value that cannot be served.
         UnknownModel: another model is served.
     """
-    if isinstance(body.prompt, str):
-        prompt_ids = await asyncio.to_thread(parts.prompts.encode, body.prompt)
+    encoded = [await _prompt_ids(prompt, parts) for prompt in body.prompt]
+    samplings = [_completion_sampling(body, ids, parts.capabilities) for ids in encoded]
+    first = await _engine_request(http, body, encoded[0], samplings[0], parts)
+    grammar = first.sampling.grammar
+    prompts = [
+        replace(
+            first,
+            prompt_ids=ids,
+            sampling=replace(sampling, grammar=grammar),
+            prompt_logprobs=body.num_logprobs if body.echo else None,
+        )
+        for ids, sampling in zip(encoded, samplings, strict=True)
+    ]
+    return _rows(body, prompts, parts)
+
+
+async def _prompt_ids(prompt: str | list[int], parts: EngineParts) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        prompt_ids = await asyncio.to_thread(parts.prompts.encode, prompt)
     else:
-        _require_in_vocabulary("prompt", body.prompt, parts.capabilities)
-        prompt_ids = tuple(body.prompt)
+        _require_in_vocabulary("prompt", prompt, parts.capabilities)
+        prompt_ids = tuple(prompt)
     if not prompt_ids:
         raise InvalidRequest("prompt is empty; send at least one token", param="prompt")
-    room = _room(prompt_ids, parts.capabilities, "prompt")
+    return prompt_ids
+
+
+def _completion_sampling(
+    body: CompletionBody, prompt_ids: tuple[int, ...], capabilities: Capabilities
+) -> SamplingParams:
     asked = body.max_tokens
+    if asked == 0:
+        _require_room(len(prompt_ids), 0, capabilities, "max_tokens")
+        return _sampling(body, 0, body.num_logprobs, capabilities)
+    room = _room(prompt_ids, capabilities, "prompt")
     max_tokens = min(OPENAI_COMPLETION_TOKENS, room) if asked is None else asked
-    _require_room(len(prompt_ids), max_tokens, parts.capabilities, "max_tokens")
-    sampling = _sampling(body, max_tokens, body.num_logprobs, parts.capabilities)
-    return await _engine_request(http, body, prompt_ids, sampling, parts)
+    _require_room(len(prompt_ids), max_tokens, capabilities, "max_tokens")
+    return _sampling(body, max_tokens, body.num_logprobs, capabilities)
 
 
-async def chat_request(http: Request, body: ChatBody, parts: EngineParts) -> EngineRequest:
-    """Build the engine's request for POST /v1/chat/completions.
+def _rows(
+    body: CompletionBody | ChatBody, prompts: list[EngineRequest], parts: EngineParts
+) -> RowRequests:
+    return row_requests(
+        prompts,
+        num_choices=body.n or 1,
+        num_candidates=body.num_candidates,
+        max_rows=max(1, parts.capabilities.queue_limit),
+    )
+
+
+async def chat_rows(
+    http: Request, body: ChatBody, tools: Sequence[Tool], parts: EngineParts
+) -> RowRequests:
+    """Build the engine's rows for POST /v1/chat/completions.
+
+    Args:
+        http: the request.
+        body: what it asks for.
+        tools: those that the model is shown.
+        parts: the engine.
 
     Raises:
         InvalidRequest: a value that cannot be served.
         UnknownModel: another model is served.
     """
-    messages = [_template_message(entry.role, entry.content) for entry in body.messages]
-    prompt_ids = await asyncio.to_thread(parts.prompts.encode_chat, messages)
+    _require_shown_calls(body, parts.prompts.template_tools)
+    messages = [message.for_template() for message in body.messages]
+    shown = [tool.for_template() for tool in tools]
+    prompt_ids = await asyncio.to_thread(parts.prompts.encode_chat, messages, shown)
     if not prompt_ids:
         raise InvalidRequest("messages make an empty prompt; add content", param="messages")
     room = _room(prompt_ids, parts.capabilities, "messages")
@@ -91,11 +139,18 @@ async def chat_request(http: Request, body: ChatBody, parts: EngineParts) -> Eng
     max_tokens = room if asked is None else asked
     _require_room(len(prompt_ids), max_tokens, parts.capabilities, param)
     sampling = _sampling(body, max_tokens, body.num_logprobs, parts.capabilities)
-    return await _engine_request(http, body, prompt_ids, sampling, parts)
+    return _rows(body, [await _engine_request(http, body, prompt_ids, sampling, parts)], parts)
 
 
-def _template_message(role: str, content: str) -> dict[str, str]:
-    return {"role": "system" if role == "developer" else role, "content": content}
+def _require_shown_calls(body: ChatBody, able: TemplateTools) -> None:
+    """Refuse calls of earlier answers that the template would leave out in silence."""
+    for number, message in enumerate(body.messages):
+        if message.tool_calls and not able.shows_calls:
+            raise InvalidRequest(
+                f"messages.{number}.tool_calls: the model's chat template shows no calls; "
+                "say them in the content",
+                param=f"messages.{number}.tool_calls",
+            )
 
 
 async def _engine_request(
@@ -162,6 +217,7 @@ def _sampling(
     bias = {int(token): value for token, value in (body.logit_bias or {}).items()}
     stop_ids = body.stop_token_ids or []
     _require_in_vocabulary("logit_bias", bias, capabilities)
+    _require_a_token(bias, capabilities)
     _require_in_vocabulary("stop_token_ids", stop_ids, capabilities)
     return SamplingParams(
         temperature=_or(body.temperature, 1.0),
@@ -198,6 +254,16 @@ def _require_in_vocabulary(
                 f"{param}: token id {token} is not in 0 to {capabilities.vocab_size - 1}",
                 param=param,
             )
+
+
+def _require_a_token(bias: dict[int, float], capabilities: Capabilities) -> None:
+    num_banned = sum(value <= BAN_BIAS for value in bias.values())
+    if num_banned >= capabilities.vocab_size:
+        raise InvalidRequest(
+            f"logit_bias: a bias of {BAN_BIAS:g} bans each of the {capabilities.vocab_size} "
+            "tokens; leave at least one",
+            param="logit_bias",
+        )
 
 
 def _room(prompt_ids: tuple[int, ...], capabilities: Capabilities, param: str) -> int:

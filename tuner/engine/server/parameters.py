@@ -34,7 +34,6 @@ ONLY_VALUES: Mapping[str, tuple[object, ...]] = {
     "functions": ([],),
     "include_stop_str_in_output": (False,),
     "modalities": (["text"],),
-    "n": (1,),
     "parallel_tool_calls": (True, False),
     "prediction": (),
     "prompt_logprobs": (),

@@ -35,6 +35,7 @@ class EngineParts:
         boot_id: changes with each start of the process.
         started_at: Unix seconds at the start.
         api_key: key that clients must send; None for none.
+        allowed_hosts: names that it answers to without a key, beside those of loopback.
     """
 
     loop: EngineLoop
@@ -50,6 +51,7 @@ class EngineParts:
     boot_id: str
     started_at: int
     api_key: str | None = field(default=None, repr=False)
+    allowed_hosts: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:

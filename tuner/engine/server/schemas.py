@@ -5,7 +5,7 @@ A value of the wrong type is refused, never converted, and the message names the
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,10 +19,14 @@ from pydantic import (
 
 from tuner.engine.errors import InvalidRequest
 from tuner.engine.server.formats import ResponseFormat, StructuredOutputs
+from tuner.engine.server.messages import Message, require_readable
 from tuner.engine.server.parameters import require_servable
+from tuner.engine.server.strict import Strict
+from tuner.engine.server.tools import Tool, ToolChoice
 
 MAX_LOGPROBS = 20
 MAX_STOPS = 16
+MAX_CANDIDATES = 128
 _INT64 = 2**63
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -35,40 +39,19 @@ def _stops(value: object) -> object:
     return stops
 
 
-def _prompt(value: object) -> object:
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
-        value = value[0]
-    if isinstance(value, str):
+def _prompts(value: object) -> object:
+    """Return a list of prompts, each a text or token ids, from any of OpenAI's four forms."""
+    if isinstance(value, list) and value and all(_is_prompt(prompt) for prompt in value):
         return value
-    if isinstance(value, list) and all(type(token) is int for token in value):
-        return value
-    if isinstance(value, list) and all(isinstance(prompt, str | list) for prompt in value):
-        raise ValueError(f"holds {len(value)} prompts; send one request for each")
-    raise ValueError("must be a string or a list of token ids")
+    if _is_prompt(value):
+        return [value]
+    raise ValueError("must be a string or a list of token ids, or a list of either")
 
 
-def _content(value: object) -> object:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise ValueError("must be a string or a list of text parts")
-    return "".join(_part_text(part) for part in value)
-
-
-def _part_text(part: object) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind != "text":
-        raise ValueError(f"part of type {kind!r} cannot be read; only text parts can")
-    text = part.get("text") if isinstance(part, dict) else None
-    if not isinstance(text, str):
-        raise ValueError("a text part needs a string as its text")
-    return text
-
-
-class Strict(BaseModel):
-    """A body without conversions and without unknown keys."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+def _is_prompt(value: object) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, list) and all(type(token) is int for token in value)
+    )
 
 
 class StreamOptions(Strict):
@@ -77,14 +60,6 @@ class StreamOptions(Strict):
     include_usage: bool = False
     continuous_usage_stats: bool = False
     include_obfuscation: bool = False
-
-
-class Message(Strict):
-    """One turn of a chat."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, BeforeValidator(_content)]
-    name: str | None = None
 
 
 class GenerationBody(BaseModel):
@@ -99,7 +74,7 @@ class GenerationBody(BaseModel):
     model: str | None = Field(default=None, max_length=256)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
+    n: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
@@ -141,7 +116,10 @@ class GenerationBody(BaseModel):
 class CompletionBody(GenerationBody):
     """Body of POST /v1/completions."""
 
-    prompt: Annotated[str | list[int], BeforeValidator(_prompt)]
+    prompt: Annotated[list[str | list[int]], BeforeValidator(_prompts)]
+    max_tokens: int | None = Field(default=None, ge=0)
+    best_of: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
+    echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
 
     @property
@@ -149,12 +127,36 @@ class CompletionBody(GenerationBody):
         """Alternatives to report with each token; None for no logprobs."""
         return self.logprobs
 
+    @property
+    def num_candidates(self) -> int:
+        """Answers computed for each prompt."""
+        return self.best_of or self.n or 1
+
+    @model_validator(mode="after")
+    def _best_of_covers_n(self) -> Self:
+        choices = self.n or 1
+        if self.num_candidates < choices:
+            raise InvalidRequest(
+                f"best_of {self.best_of} is below n {choices}; raise it", param="best_of"
+            )
+        if self.num_candidates > choices and self.stream:
+            raise InvalidRequest(
+                "best_of above n cannot be streamed, for the best is known in the end; "
+                "set stream to false",
+                param="best_of",
+            )
+        return self
+
 
 class ChatBody(GenerationBody):
     """Body of POST /v1/chat/completions."""
 
     messages: list[Message] = Field(min_length=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
 
@@ -162,6 +164,16 @@ class ChatBody(GenerationBody):
     def num_logprobs(self) -> int | None:
         """Alternatives to report with each token; None for no logprobs."""
         return (self.top_logprobs or 0) if self.logprobs else None
+
+    @property
+    def num_candidates(self) -> int:
+        """Answers computed for each prompt."""
+        return self.n or 1
+
+    @model_validator(mode="after")
+    def _messages_can_be_read(self) -> Self:
+        require_readable(self.messages)
+        return self
 
     @model_validator(mode="after")
     def _top_logprobs_need_logprobs(self) -> Self:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -18,9 +18,11 @@ from starlette.types import Receive
 
 from tuner.engine.errors import EngineError, QueueFull
 from tuner.engine.loop import DeltaStream
-from tuner.engine.request import Delta, EngineRequest, RequestCounts
-from tuner.engine.server.answer import joined, metrics_of, usage_of
+from tuner.engine.request import Delta, RequestCounts
+from tuner.engine.server.answer import joined, metrics_of, total_of, usage_of
+from tuner.engine.server.candidates import RowRequests
 from tuner.engine.server.errors import error_body
+from tuner.engine.server.merging import merged
 from tuner.engine.server.parts import EngineParts
 from tuner.engine.server.schemas import GenerationBody, StreamOptions
 from tuner.engine.server.shape import AnswerShape
@@ -35,13 +37,13 @@ class StreamForm:
     Attributes:
         shape: the endpoint's objects.
         options: what the client asked for besides deltas.
-        prompt_tokens: prompt length.
+        rows: what is answered.
         with_token_ids: every token must be in some chunk.
     """
 
     shape: AnswerShape
     options: StreamOptions
-    prompt_tokens: int
+    rows: RowRequests
     with_token_ids: bool
 
     @property
@@ -52,7 +54,7 @@ class StreamForm:
 
 async def respond(
     http: Request,
-    request: EngineRequest,
+    rows: RowRequests,
     body: GenerationBody,
     shape: AnswerShape,
     parts: EngineParts,
@@ -63,66 +65,85 @@ async def respond(
         EngineError: the core refused the request, or it failed before it was streamed.
     """
     try:
-        stream = await parts.loop.stream(request)
+        streams = await parts.loop.streams(rows.rows)
     except QueueFull:
-        parts.metrics.reject(request.route)
+        parts.metrics.reject(rows.rows[0].route)
         raise
     if body.stream:
         form = StreamForm(
             shape=shape,
             options=body.stream_options or StreamOptions(),
-            prompt_tokens=len(request.prompt_ids),
+            rows=rows,
             with_token_ids=bool(body.return_token_ids),
         )
         return StreamingResponse(
-            _events(http, stream, form),
+            _events(http, streams, form),
             media_type="text/event-stream",
             headers={"cache-control": "no-cache"},
         )
-    async with _cancelled_when_gone(http, stream):
-        whole = joined([delta async for delta in stream])
-    answer = {**shape.body(whole), "usage": usage_of(whole.counts), "metrics": metrics_of(whole)}
-    return JSONResponse(answer)
+    async with _cancelled_when_gone(http, streams):
+        wholes = [joined([delta async for delta in stream]) for stream in streams]
+    counts = total_of([whole.counts for whole in wholes], rows.prompt_tokens)
+    spent = {"usage": usage_of(counts), "metrics": metrics_of(counts, wholes[-1].setting)}
+    return JSONResponse({**shape.body(rows.chosen(wholes)), **spent})
 
 
 @asynccontextmanager
-async def _cancelled_when_gone(http: Request, stream: DeltaStream) -> AsyncIterator[None]:
-    watcher = asyncio.create_task(_cancel_when_gone(http.receive, stream))
+async def _cancelled_when_gone(
+    http: Request, streams: Sequence[DeltaStream]
+) -> AsyncIterator[None]:
+    watcher = asyncio.create_task(_cancel_when_gone(http.receive, streams))
     try:
         yield
     finally:
         watcher.cancel()
+        _cancel_all(streams)
+
+
+async def _cancel_when_gone(receive: Receive, streams: Sequence[DeltaStream]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    _cancel_all(streams)
+
+
+def _cancel_all(streams: Sequence[DeltaStream]) -> None:
+    for stream in streams:
         stream.cancel()
 
 
-async def _cancel_when_gone(receive: Receive, stream: DeltaStream) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.cancel()
-
-
-async def _events(http: Request, stream: DeltaStream, form: StreamForm) -> AsyncIterator[bytes]:
-    async with _cancelled_when_gone(http, stream):
+async def _events(
+    http: Request, streams: Sequence[DeltaStream], form: StreamForm
+) -> AsyncIterator[bytes]:
+    async with _cancelled_when_gone(http, streams):
         try:
-            async for chunk in _chunks(stream, form):
+            async for chunk in _chunks(streams, form):
                 yield _event(chunk)
         except EngineError as error:
-            _LOGGER.warning("request %s failed: %s", stream.request_id, error)
+            _LOGGER.warning("request %s failed: %s", streams[0].request_id, error)
             yield _event(error_body(error))
     yield b"data: [DONE]\n\n"
 
 
-async def _chunks(stream: DeltaStream, form: StreamForm) -> AsyncIterator[dict[str, object]]:
-    """Yield one chunk per target pass that has something to say."""
-    opening = form.shape.opening()
-    if opening is not None:
-        yield _with_usage(opening, RequestCounts(prompt_tokens=form.prompt_tokens), form)
+async def _chunks(
+    streams: Sequence[DeltaStream], form: StreamForm
+) -> AsyncIterator[dict[str, object]]:
+    """Yield one chunk per target pass of a row that has something to say."""
+    prompt_tokens = form.rows.prompt_tokens
+    counts = [RequestCounts(prompt_tokens=len(row.prompt_ids)) for row in form.rows.rows]
+    for index in range(len(streams)):
+        opening = form.shape.opening(index)
+        if opening is not None:
+            yield _with_usage(opening, total_of(counts, prompt_tokens), form)
     last: Delta | None = None
-    async for last in stream:
-        if _says_something(last, form):
-            yield _with_usage(form.shape.chunk(last), last.counts, form)
+    async with aclosing(merged(streams)) as deltas:
+        async for index, last in deltas:
+            counts[index] = last.counts
+            chunk = form.shape.chunk(index, last) if _says_something(last, form) else None
+            if chunk is not None:
+                yield _with_usage(chunk, total_of(counts, prompt_tokens), form)
     if form.options.include_usage and last is not None:
-        usage = {"usage": usage_of(last.counts), "metrics": metrics_of(last)}
+        total = total_of(counts, prompt_tokens)
+        usage = {"usage": usage_of(total), "metrics": metrics_of(total, last.setting)}
         yield {**form.shape.usage_chunk(), **usage}
 
 

@@ -10,12 +10,15 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
+    Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
     MambaConfig,
     MistralConfig,
     PreTrainedConfig,
     Qwen2Config,
+    Qwen3Config,
+    Qwen3NextConfig,
 )
 
 from tests.tuner.engine.server.tiny_model import write_tiny_model
@@ -36,6 +39,33 @@ CONFIGS: dict[str, tuple[PreTrainedConfig, type]] = {
     "llama_untied": (LlamaConfig(**_LLAMA, tie_word_embeddings=False), LlamaDecoder),
     "qwen2_with_biases": (Qwen2Config(**_LLAMA), LlamaDecoder),
     "mistral_with_a_window_of_8": (MistralConfig(**_LLAMA, sliding_window=8), LlamaDecoder),
+    "qwen2_whose_window_no_layer_has": (
+        Qwen2Config(**_LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=2),
+        LlamaDecoder,
+    ),
+    "qwen3_with_a_window_in_one_layer": (
+        Qwen3Config(
+            **_LLAMA,
+            head_dim=8,
+            use_sliding_window=True,
+            sliding_window=8,
+            layer_types=["sliding_attention", "full_attention"],
+        ),
+        HfDecoder,
+    ),
+    "gemma2_with_a_window_in_every_other_layer": (
+        Gemma2Config(**_LLAMA, head_dim=8, sliding_window=8),
+        HfDecoder,
+    ),
+    "gemma3_with_a_window_and_other_positions_in_one_layer": (
+        Gemma3TextConfig(
+            **_LLAMA,
+            head_dim=8,
+            sliding_window=8,
+            layer_types=["sliding_attention", "full_attention"],
+        ),
+        HfDecoder,
+    ),
     "gpt2": (
         GPT2Config(
             vocab_size=VOCAB,
@@ -230,9 +260,9 @@ def test_packed_and_plain_products_agree(tmp_path: Path) -> None:
     "config",
     [
         MambaConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, state_size=8),
-        Gemma2Config(**_LLAMA, head_dim=8, sliding_window=4),
+        Qwen3NextConfig(**_LLAMA, layer_types=["linear_attention", "full_attention"]),
     ],
-    ids=["recurrent", "mixed_windows"],
+    ids=["recurrent", "linear_attention_in_some_layers"],
 )
 def test_a_model_that_cannot_roll_back_is_refused_in_one_line(
     config: PreTrainedConfig, tmp_path: Path

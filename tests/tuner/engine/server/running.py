@@ -78,10 +78,11 @@ def running_engine(
     api_key: str | None = None,
     observers: tuple[Observer, ...] = (),
     drain_s: float = 0.2,
+    allowed_hosts: tuple[str, ...] = (),
 ) -> Iterator[RunningEngine]:
     metrics = EngineMetrics()
     loaded = load_engine(settings, (metrics.observe, *observers))
-    served = start_engine(loaded, metrics, api_key)
+    served = start_engine(loaded, metrics, api_key, allowed_hosts)
     server = EngineServer(served.app, drain_s=drain_s)
     server.engine = served.loop
     with bind("127.0.0.1", 0) as listener:

@@ -201,3 +201,23 @@ def test_a_captured_request_replays_under_its_grammar(engine: RunningEngine):
     again = {"prompt": captured["prompt_ids"], "structured_outputs": shape, "max_tokens": 16}
     answer = engine.http.post(COMPLETIONS, json=again).json()
     assert answer["choices"][0]["text"] in shape["choice"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_bias_against_all_that_a_grammar_allows_is_the_requests_own_fault(
+    engine: RunningEngine, stream: bool
+):
+    ids = range(engine.loaded.capabilities.vocab_size - 1)
+    body = {
+        "prompt": "a",
+        "logit_bias": {str(token): -100 for token in ids},
+        "structured_outputs": {"choice": ["yes"]},
+        "stream": stream,
+    }
+
+    answer = engine.http.post("/v1/completions", json=body)
+
+    error = json.loads(answer.text.splitlines()[0].removeprefix("data: "))["error"]
+    assert error["type"] == "invalid_request_error"
+    assert "no token can be drawn" in error["message"]
+    assert answer.status_code == (200 if stream else 400)

@@ -59,3 +59,23 @@ def test_a_scrape_names_the_live_plan_and_only_that(tiny_model: Path):
 
     assert len(lines) == 1
     assert f'digest="{plan.digest[:12]}"' in lines[0]
+
+
+def test_what_clients_choose_makes_no_series_of_its_own(tiny_model: Path):
+    with running_engine(tiny_settings(tiny_model)) as engine:
+        engine.http.put("/spec/plan", json=Plan(default=LOOKUP_3).to_dict()).raise_for_status()
+        for k in range(1, 9):
+            setting = {"method": "draft_model", "k": k}
+            body = {"prompt": "the user", "temperature": 0, "speculation": setting}
+            engine.http.post("/v1/completions", json=body).raise_for_status()
+        engine.http.post("/v1/completions", json={"prompt": "the user"}).raise_for_status()
+        scraped = engine.http.get("/metrics").text
+
+    settings = {
+        (sample.labels["method"], sample.labels["k"])
+        for family in text_string_to_metric_families(scraped)
+        for sample in family.samples
+        if "k" in sample.labels
+    }
+    assert ("pinned", "any") in settings
+    assert {method for method, _ in settings} <= {"pinned", "off", LOOKUP_3.method}

@@ -1,6 +1,6 @@
 """Revisions, evidence and outcomes of recommendations; what a change of the plan is for.
 
-Revision 0004 of 2026-12-01. Types are written out, so that this file never changes with the code.
+Revision 0005 of 2026-12-01. Types are written out, so that this file never changes with the code.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 
