@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -69,14 +70,16 @@ class Console(Protocol):
     def states(self) -> tuple[str, ...]:
         """Return the states a recommendation can be in, in the order of its life."""
 
-    def recommendation(self, number: int) -> RecommendationView:
-        """Return one recommendation.
+    def recommendation(self, number: int, seen: int | None = None) -> RecommendationView:
+        """Return one recommendation, and what changed since a revision of it was seen.
 
         Raises:
             NotFound: no recommendation has this number.
         """
 
-    def decide(self, number: int, act: Act, actor: Actor, reason: str) -> RecommendationView:
+    def decide(
+        self, number: int, act: Act, actor: Actor, reason: str, revision: int | None = None
+    ) -> RecommendationView:
         """Do what an operator decided, and return the recommendation afterwards.
 
         Args:
@@ -84,11 +87,25 @@ class Console(Protocol):
             act: what to do.
             actor: who decides; the role was checked by the caller.
             reason: why, one line; may be empty only to approve.
+            revision: revision that the operator was shown; None takes the newest.
 
         Raises:
             NotFound: no recommendation has this number.
             InvalidAction: a reason is missing or too long.
-            StateConflict: its state does not allow it, or somebody was first.
+            StateConflict: its state does not allow it, somebody was first, or it was superseded or
+                updated since it was shown.
+            EngineRefused: the engine did not take the plan; nothing changed.
+        """
+
+    def approve_together(
+        self, numbers: Sequence[int], actor: Actor, reason: str
+    ) -> tuple[RecommendationView, ...]:
+        """Approve several recommendations as one: all come into force, or none does.
+
+        Raises:
+            NotFound: no recommendation has one of these numbers.
+            InvalidAction: they are no set, or the reason is too long.
+            StateConflict: a state does not allow it, somebody was first, or one is superseded.
             EngineRefused: the engine did not take the plan; nothing changed.
         """
 

@@ -29,6 +29,7 @@ class AlarmKind(StrEnum):
     MIX_CHANGE = "mix_change"
     COUNTER_FAULT = "counter_fault"
     LOOP = "loop"
+    PREDICTION_MISSED = "prediction_missed"
 
     @property
     def stops_decisions(self) -> bool:

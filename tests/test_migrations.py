@@ -16,9 +16,10 @@ from collectors.records import OFF, Plan, PlanEntry, load_level_of
 from tests.databases import empty_database, kind, postgres
 from tests.fixtures.facts import DRAFT_3, group, page, step
 from tuner.errors import BadRequest, SchemaOutdated, StoreConflict
-from tuner.store import access, arms, facts, migrating, open_store, plans, trials
-from tuner.store.plans import Outcome, PlanChange
-from tuner.store.schema import Base
+from tuner.store import access, arms, facts, migrating, open_store, trials
+from tuner.store.plans import Outcome
+from tuner.store.schema import Base, PlanRow
+from tuner.store.statements import insert_rows
 
 __all__ = ["empty_database", "kind", "postgres"]
 
@@ -235,17 +236,18 @@ def test_a_trial_that_runs_during_the_upgrade_is_ended_by_the_service(
     with store.writing() as session:
         arms.remember(session, (OFF, DRAFT_3))
         for why in whys:
-            change = PlanChange(
-                engine="bundled",
-                recommendation=None,
-                at=NOW,
-                who="ann",
-                why=why,
-                outcome=Outcome.APPLIED,
-                plan=trial,
-                before=Plan(),
-            )
-            plans.add(session, change)
+            row = {
+                "engine": "bundled",
+                "at": NOW,
+                "who": "ann",
+                "why": why,
+                "outcome": Outcome.APPLIED,
+                "digest": trial.digest,
+                "before_digest": Plan().digest,
+                "body": trial.to_dict(),
+                "before": Plan().to_dict(),
+            }
+            insert_rows(session, PlanRow, [row])
 
     migrating.upgrade(empty_database)
 

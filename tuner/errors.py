@@ -25,6 +25,10 @@ class StateChanged(TunerError):
     """Somebody else changed the row first, or its state does not allow the step."""
 
 
+class Outdated(StateChanged):
+    """What an operator decides about changed since it was shown; the message says what to open."""
+
+
 class StoreUnavailable(TunerError):
     """The database did not answer or stayed locked; retryable."""
 

@@ -7,14 +7,15 @@ own counters; what is here is computed from the store at each scrape.
 from __future__ import annotations
 
 from collections import Counter as Counted
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dashboards.views import AlarmLine, Cell, EngineHealth, JobsView, Overview
+from dashboards.views import AlarmLine, Cell, EngineHealth, InForce, JobsView, Overview
+from policy.outcome import Basis
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DECLARED = {
@@ -31,6 +32,22 @@ DECLARED = {
     "spectuner_pass_tokens": "tokens per target pass, last five minutes",
     "spectuner_drift_alarms": "drift alarms that last and that nobody acknowledged, by kind",
     "spectuner_recommended_gain_ratio": "predicted gain of the engine's total, newest advice",
+    "spectuner_route_speed_over_off_predicted_ratio": (
+        "predicted speed of a route's requests over off, of what is in force"
+    ),
+    "spectuner_route_speed_over_off_realised_ratio": (
+        "the same as measured by paired steps; absent where too few ran"
+    ),
+    "spectuner_engine_total_predicted_ratio": (
+        "predicted tokens per second of the engine over those before, of what is in force"
+    ),
+    "spectuner_engine_total_realised_ratio": (
+        "the same as measured before and after; absent where paired steps tell more"
+    ),
+    "spectuner_predictions_missed": (
+        "load levels whose measured interval has nothing in common with the predicted one"
+    ),
+    "spectuner_traffic_age_seconds": "time since the newest step that is known of",
 }
 """Every metric of the service and what it says. PromQL worth having:
 
@@ -38,6 +55,10 @@ DECLARED = {
 - losses: ``increase(spectuner_journal_lost_records_total[15m]) > 0``
 - a route stopped gaining: ``spectuner_pass_tokens{load="1"} < 1.1``
 - a route wears: ``spectuner_drift_alarms{kind="decay"} > 0``
+- a prediction was missed: ``spectuner_predictions_missed > 0``
+- what speculation brings against what was promised:
+  ``spectuner_route_speed_over_off_realised_ratio
+  / on(route, load) spectuner_route_speed_over_off_predicted_ratio``
 - work for an operator: ``spectuner_recommendations_pending > 0``
 """
 
@@ -95,6 +116,10 @@ def _families(overview: Overview, jobs: JobsView) -> Iterator[Metric]:
     failing = [job for job in jobs.timetable if job.last and job.last.outcome == "failed"]
     yield _single("spectuner_jobs_failing", len(failing))
     yield _alarm_family(overview.alarms)
+    yield from _outcome_families(overview.in_force)
+    if overview.last_traffic_at is not None:
+        passed = (overview.at - overview.last_traffic_at).total_seconds()
+        yield _single("spectuner_traffic_age_seconds", max(0.0, passed))
 
 
 def _engine_families(overview: Overview) -> Iterator[Metric]:
@@ -136,6 +161,27 @@ def _cell_families(cells: Iterable[Cell]) -> Iterator[Metric]:
             if value is not None:
                 family.add_metric(place, value)
     yield from (rate, tokens, gain)
+
+
+def _outcome_families(in_force: Sequence[InForce]) -> Iterator[Metric]:
+    """Give predicted and measured ratios of what is in force."""
+    for basis, figure in (
+        (Basis.PAIRED, "route_speed_over_off"),
+        (Basis.BEFORE_AND_AFTER, "engine_total"),
+    ):
+        predicted = _gauge(f"spectuner_{figure}_predicted_ratio", ("route", "load"))
+        realised = _gauge(f"spectuner_{figure}_realised_ratio", ("route", "load"))
+        for row in in_force:
+            place = (row.route, row.load.label)
+            if (row.outcome.basis if row.outcome else Basis.PAIRED) is basis:
+                predicted.add_metric(place, row.predicted.mean)
+            if row.outcome is not None and row.outcome.basis is basis:
+                realised.add_metric(place, row.outcome.realised.mean)
+        yield from (predicted, realised)
+    missed = _gauge("spectuner_predictions_missed", ("route",))
+    for route, count in sorted(Counted(row.route for row in in_force if row.is_missed).items()):
+        missed.add_metric((route,), count)
+    yield missed
 
 
 def _alarm_family(alarms: Iterable[AlarmLine]) -> Metric:

@@ -36,6 +36,21 @@ def pages(desk: Desk) -> APIRouter:
     def shown(request: Request, number: Number) -> Response:
         return _shown(desk, request, number)
 
+    @router.post("/{number}/approve-together")
+    def approved(
+        request: Request,
+        number: Number,
+        numbers: Annotated[list[int], Form()],
+        csrf: Annotated[str, Form()] = "",
+        reason: Annotated[str, Form()] = "",
+    ) -> Response:
+        session = desk.form_visitor(request, Role.OPERATOR, csrf)
+        try:
+            desk.console.approve_together(numbers, session.actor, reason)
+        except ConsoleError as refusal:
+            return _shown(desk, request, number, refusal, reason)
+        return see_other(f"/recommendations/{number}")
+
     @router.post("/{number}/{act}")
     def decided(
         request: Request,
@@ -43,12 +58,13 @@ def pages(desk: Desk) -> APIRouter:
         act: str,
         csrf: Annotated[str, Form()] = "",
         reason: Annotated[str, Form()] = "",
+        revision: Annotated[int | None, Form()] = None,
     ) -> Response:
         session = desk.form_visitor(request, Role.OPERATOR, csrf)
         try:
-            desk.console.decide(number, act_named(act), session.actor, reason)
+            desk.console.decide(number, act_named(act), session.actor, reason, revision)
         except ConsoleError as refusal:
-            return _shown(desk, request, number, refusal, reason)
+            return _shown(desk, request, number, refusal, reason, revision)
         return see_other(f"/recommendations/{number}")
 
     return router
@@ -71,9 +87,10 @@ def _shown(
     number: int,
     refusal: ConsoleError | None = None,
     reason: str = "",
+    seen: int | None = None,
 ) -> Response:
     session = desk.visitor(request)
-    view = desk.console.recommendation(number)
+    view = desk.console.recommendation(number, seen)
     return desk.page(
         request,
         session,

@@ -86,4 +86,8 @@
     figure.plot?.setSize({ width: figure.querySelector(".plot").clientWidth, height: HEIGHT });
   }));
   document.addEventListener("themechange", drawAll);
+  // A chart in a closed fold has no width until it is opened.
+  document.addEventListener("toggle", (event) => {
+    if (event.target.open) event.target.querySelectorAll("figure.chart").forEach(draw);
+  }, true);
 })();

@@ -19,6 +19,8 @@ from dashboards.views.proof import (
     Split,
 )
 from dashboards.views.recommendation import (
+    Difference,
+    DifferenceRow,
     RecommendationLine,
     RecommendationView,
     TransitionLine,
@@ -32,7 +34,15 @@ from dashboards.views.route import (
     RouteView,
     SettingRow,
 )
-from dashboards.views.traffic import Cell, EngineHealth, LoadTotal, Overview, Proposal
+from dashboards.views.traffic import (
+    Cell,
+    EngineHealth,
+    InForce,
+    LoadTotal,
+    Overview,
+    Proposal,
+    Worst,
+)
 
 __all__ = [
     "AlarmLine",
@@ -41,6 +51,8 @@ __all__ = [
     "AuditLine",
     "Cell",
     "CostRow",
+    "Difference",
+    "DifferenceRow",
     "DivergenceLine",
     "DivergenceRoute",
     "DivergenceView",
@@ -48,6 +60,7 @@ __all__ = [
     "EngineHealth",
     "GateLine",
     "HistoryPoint",
+    "InForce",
     "JobLine",
     "JobRun",
     "JobsView",
@@ -66,4 +79,5 @@ __all__ = [
     "Split",
     "TokenLine",
     "TransitionLine",
+    "Worst",
 ]

@@ -8,7 +8,7 @@ from datetime import datetime
 from collectors.records import LoadLevel, Method, Setting
 from dashboards.views.drift import AlarmLine
 from dashboards.views.recommendation import RecommendationLine
-from dashboards.views.traffic import Cell
+from dashboards.views.traffic import Cell, InForce
 from policy.types import Evidence, Interval
 
 
@@ -124,6 +124,8 @@ class RouteView:
         draft_costs: measured drafting rounds.
         recommendations: the route's recommendations, newest first.
         alarms: drift of the route or the whole engine that lasts and that nobody acknowledged.
+        in_force: what recommendations brought into force here, predicted beside measured.
+        snoozed: what was refused here and stays away for now, one sentence each.
     """
 
     name: str
@@ -138,3 +140,5 @@ class RouteView:
     draft_costs: tuple[DraftRow, ...]
     recommendations: tuple[RecommendationLine, ...]
     alarms: tuple[AlarmLine, ...]
+    in_force: tuple[InForce, ...]
+    snoozed: tuple[str, ...]

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from collectors.records import LoadLevel, Setting
 from dashboards.views.drift import AlarmLine
+from policy.outcome import Outcome
 from policy.types import Advice, Interval
 
 
@@ -131,6 +132,46 @@ class EngineHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What is in force on one route at one load level by a recommendation, and what it brings.
+
+    Attributes:
+        recommendation_id: the recommendation.
+        route: route name.
+        load: the load level.
+        setting: Setting in force.
+        predicted: predicted ratio, of the figure that is measured where one is.
+        outcome: predicted beside measured; None where too little was measured.
+        is_missed: whether the measured interval has nothing in common with the predicted one.
+    """
+
+    recommendation_id: int
+    route: str
+    load: LoadLevel
+    setting: Setting
+    predicted: Interval
+    outcome: Outcome | None
+    is_missed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worst:
+    """The route that loses most, and why.
+
+    Attributes:
+        route: route name.
+        loss: share lost of what could be had, or of requests beyond a limit, 0 to 1.
+        line: one sentence.
+        recommendation_id: recommendation that tells more; None where none does.
+    """
+
+    route: str
+    loss: float
+    line: str
+    recommendation_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The first page.
 
@@ -144,6 +185,10 @@ class Overview:
         loads: engine totals by load level.
         waiting: recommendations of a change that wait for a decision.
         alarms: drift that lasts and that nobody acknowledged.
+        last_traffic_at: when the newest step ran that is known of; None before the first.
+        worst: the route that loses most against its best legal answer, breaks a limit or missed a
+            prediction; None where none is known to.
+        in_force: what recommendations brought into force, predicted beside measured.
     """
 
     at: datetime
@@ -155,3 +200,6 @@ class Overview:
     loads: tuple[LoadTotal, ...]
     waiting: int
     alarms: tuple[AlarmLine, ...]
+    last_traffic_at: datetime | None
+    worst: Worst | None
+    in_force: tuple[InForce, ...]

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from collectors.records import OFF, Plan
 from policy.types import Advice, Recommendation
 from tests.fixtures.facts import DRAFT_3, LOOKUP_5
 from tests.fixtures.said import LOAD_1, LOAD_2, PLAIN, change, plan, said
 from tuner.errors import NotFound, StateChanged, StoreConflict
-from tuner.store import Store, plans, recommendations
+from tuner.store import Store, evidence, plans, recommendations
 from tuner.store.plans import Outcome, PlanChange
 from tuner.store.recommendations import NEXT_STATES, State, StoredRecommendation
+from tuner.store.schema import RecommendationRow
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
@@ -116,15 +118,50 @@ def test_a_step_from_a_state_that_no_longer_holds_is_refused(store: Store):
         )
 
 
-def test_the_same_proposal_said_again_refreshes_the_pending_row(store: Store):
+def test_the_same_proposal_said_again_updates_the_pending_row_in_place(store: Store):
     first = added(store, said("chat", change(gain=0.4)))
 
-    again = add(store, said("chat", change(gain=0.5)), at=LATER)
+    again = add(store, said("chat", change(gain=0.49)), at=LATER)
 
     assert again is not None
-    assert again.id == first.id
+    assert (again.id, again.revision) == (first.id, 2)
     assert (again.created_at, again.refreshed_at) == (NOW, LATER)
-    assert again.said.changes[0].engine_total.mean == 1.5
+    assert again.said.changes[0].engine_total.mean == 1.49
+    with store.reading() as session:
+        kept = evidence.revisions(session, first.id)
+    assert [(one.number, one.at, one.changes[0].engine_total.mean) for one in kept] == [
+        (1, NOW, 1.4),
+        (2, LATER, 1.49),
+    ]
+
+
+def test_many_small_steps_out_of_the_first_interval_supersede(store: Store):
+    first = added(store, said("chat", change(gain=0.4)))
+    kept = [added(store, said("chat", change(gain=gain))) for gain in (0.45, 0.49)]
+
+    moved = added(store, said("chat", change(gain=0.53)))
+
+    assert {one.id for one in kept} == {first.id}
+    assert moved.id != first.id
+    with store.reading() as session:
+        old = recommendations.one(session, first.id)
+        why = recommendations.transitions(session, first.id)[-1].why
+    assert (old.state, old.successor) == (State.SUPERSEDED, moved.id)
+    assert why == (
+        "replaced by newer evidence: its engine total at load 1 is +53% now, outside +30% to +50%"
+    )
+
+
+def test_a_held_recommendation_is_updated_in_place_and_stays_held(store: Store):
+    first = added(store)
+    move(store, first.id, State.HELD)
+
+    again = added(store, said("chat", change(gain=0.45)))
+    other = added(store, said("chat", change(LOOKUP_5)))
+
+    assert (again.id, again.state) == (first.id, State.HELD)
+    assert state_of(store, first.id) is State.SUPERSEDED
+    assert other.state is State.PENDING
 
 
 def test_another_proposal_supersedes_the_pending_one_of_its_route_only(store: Store):
@@ -143,15 +180,6 @@ def test_no_change_supersedes_a_change_that_no_longer_pays(store: Store):
     added(store, said("chat", change(OFF), advice=Advice.NO_CHANGE))
 
     assert state_of(store, first.id) is State.SUPERSEDED
-
-
-@pytest.mark.parametrize("answer", [State.REJECTED, State.HELD])
-def test_a_proposal_that_was_answered_is_not_made_again(store: Store, answer: State):
-    first = added(store)
-    move(store, first.id, answer)
-
-    assert add(store, said("chat", change(gain=0.9)), at=LATER) is None
-    assert add(store, said("chat", change(LOOKUP_5)), at=LATER) is not None
 
 
 def test_while_a_change_is_under_way_its_route_gets_no_other(store: Store):
@@ -211,8 +239,10 @@ def test_two_services_that_say_the_same_at_once_leave_one_pending_row(
 def test_the_database_itself_holds_one_pending_row_a_route(store: Store):
     added(store)
 
+    added(store, said("other"))
+
     with pytest.raises(StoreConflict), store.writing() as session:
-        recommendations._insert(session, "bundled", said(), "c", "d", "job", LATER)
+        session.execute(update(RecommendationRow).values(route="chat"))
 
 
 @pytest.mark.parametrize("gain", [float("nan"), float("inf")])

@@ -118,6 +118,7 @@ def test_an_operator_approves_in_the_browser_and_the_engine_runs_the_plan(
     browser.find_element(By.CSS_SELECTOR, "button.a-approve").click()
     wait(browser, lambda: shown_state(browser) == "promoted")
 
+    unfold(browser)
     assert running.live_plan().setting_for(ROUTE, LOAD_LEVELS[0]) == LOOKUP
     assert drafted_by(running) > 0
     brought = browser.find_element(By.ID, "realised").text
@@ -140,6 +141,7 @@ def test_long_reasons_are_read_without_scrolling_sideways(
     sign_in(running, browser)
     browser.get(f"{running.console_url}/recommendations/{running.number}")
 
+    unfold(browser)
     reason = browser.find_element(By.CSS_SELECTOR, "tr.why")
     cut_off = (
         "return [...document.querySelectorAll('.scroll')].some(e => e.scrollWidth > e.clientWidth)"
@@ -155,7 +157,9 @@ def test_charts_are_drawn_and_the_theme_can_be_switched(
 ) -> None:
     sign_in(running, browser)
     browser.get(f"{running.console_url}/recommendations/{running.number}")
+    unfold(browser)
     wait(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, ".plot canvas")) > 0)
+    assert browser.find_element(By.CSS_SELECTOR, ".plot canvas").size["width"] > 300
 
     def ground() -> str:
         return browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
@@ -166,6 +170,31 @@ def test_charts_are_drawn_and_the_theme_can_be_switched(
     browser.refresh()
     assert ground() != before
     assert console_complaints(browser) == []
+
+
+def test_verdict_figures_evidence_and_decision_stand_above_the_fold(
+    running: Running, browser: webdriver.Chrome
+) -> None:
+    sign_in(running, browser)
+    browser.set_window_rect(0, 0, 1280, 800)
+    browser.get(f"{running.console_url}/recommendations/{running.number}")
+
+    verdict = browser.find_element(By.CSS_SELECTOR, ".verdict")
+    for words in ("This route's speed", "Engine total", "At worst", "Other routes", "Evidence"):
+        assert words in verdict.text
+    bottoms = (
+        "return ['.verdict', '.decide'].map("
+        "one => document.querySelector(one).getBoundingClientRect().bottom)"
+    )
+    assert all(bottom <= 800 - 139 for bottom in browser.execute_script(bottoms))
+    folds = browser.find_elements(By.CSS_SELECTOR, "details.fold")
+    assert len(folds) >= 4
+    assert not any(fold.get_attribute("open") for fold in folds)
+
+
+def unfold(browser: webdriver.Chrome) -> None:
+    for fold in browser.find_elements(By.CSS_SELECTOR, "details.fold > summary"):
+        fold.click()
 
 
 def sign_in(running: Running, browser: webdriver.Chrome) -> None:

@@ -39,7 +39,7 @@ from dashboards.views import (
 )
 from tuner import errors
 from tuner.api import proofs, tokens
-from tuner.api.decisions import line_of, view_of
+from tuner.api.decisions import lines_of, view_of
 from tuner.api.drifting import alarm_line
 from tuner.api.gates import Gatekeeper
 from tuner.api.traffic import TrafficReader
@@ -57,7 +57,6 @@ from tuner.store import (
     route_proofs,
 )
 from tuner.store.recommendations import State, StoredRecommendation
-from tuner.workflows.realised import realised
 
 MAX_RUNS = 100
 MAX_RUNS_EACH = 8
@@ -66,8 +65,13 @@ MAX_RUNS_EACH = 8
 class Reviewer(Protocol):
     """The review workflow: does what an operator decided, or raises a ``TunerError``."""
 
-    def __call__(self, number: int, act: Act, *, who: str, why: str) -> None:
+    def __call__(
+        self, number: int, act: Act, *, who: str, why: str, revision: int | None = None
+    ) -> None:
         """Move a recommendation and bring its plan into force."""
+
+    def together(self, numbers: Sequence[int], *, who: str, why: str) -> None:
+        """Approve several recommendations as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,17 +115,13 @@ class StoreConsole:
             raise InvalidAction(f"no state is called {state!r}; use one of: {legal}")
         states = () if state is None else (State(state),)
         with errors_as_answers(), self.store.reading() as session:
-            return tuple(
-                line_of(stored, recommendations.transitions(session, stored.id))
-                for stored in recommendations.listed(session, states=states)
-            )
+            return lines_of(session, recommendations.listed(session, states=states))
 
-    def recommendation(self, number: int) -> RecommendationView:
-        """Return one recommendation."""
+    def recommendation(self, number: int, seen: int | None = None) -> RecommendationView:
+        """Return one recommendation, and what changed since a revision was seen."""
         with errors_as_answers(), self.store.reading() as session:
             stored = recommendations.one(session, number)
-            history = recommendations.transitions(session, number)
-            view = view_of(stored, history, realised(session, stored))
+            view = view_of(session, stored, seen)
         return replace(view, gate=self._gate_of(stored))
 
     def run_gate(self, number: int, actor: Actor) -> RecommendationView:
@@ -136,17 +136,34 @@ class StoreConsole:
         self._note(actor, "gate.run", f"recommendation {number}", detail)
         return self.recommendation(number)
 
-    def decide(self, number: int, act: Act, actor: Actor, reason: str) -> RecommendationView:
+    def decide(
+        self, number: int, act: Act, actor: Actor, reason: str, revision: int | None = None
+    ) -> RecommendationView:
         """Do what an operator decided, note it, and return the recommendation afterwards."""
         why = checked_reason(act, reason)
         try:
             with errors_as_answers():
-                self.review(number, act, who=actor.name, why=why)
+                self.review(number, act, who=actor.name, why=why, revision=revision)
         except ConsoleError as refusal:
             self._note(actor, f"recommendation.{act}", f"recommendation {number}", refusal)
             raise
         self._note(actor, f"recommendation.{act}", f"recommendation {number}", why)
         return self.recommendation(number)
+
+    def approve_together(
+        self, numbers: Sequence[int], actor: Actor, reason: str
+    ) -> tuple[RecommendationView, ...]:
+        """Approve several recommendations as one, note it, and return them afterwards."""
+        why = checked_reason(Act.APPROVE, reason)
+        target = f"recommendations {', '.join(str(number) for number in numbers)}"
+        try:
+            with errors_as_answers():
+                self.review.together(numbers, who=actor.name, why=why)
+        except ConsoleError as refusal:
+            self._note(actor, "recommendation.approve_together", target, refusal)
+            raise
+        self._note(actor, "recommendation.approve_together", target, why)
+        return tuple(self.recommendation(number) for number in numbers)
 
     def alarms(self) -> tuple[AlarmLine, ...]:
         """Return drift alarms, newest first."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dashboards.console import Act
 from tuner.workflows import review
 from tuner.workflows.site import Site
+from tuner.workflows.together import approve_together
 
 _WORKFLOWS: dict[Act, Callable[..., object]] = {
-    Act.APPROVE: review.approve,
     Act.REJECT: review.reject,
     Act.HOLD: review.hold,
     Act.ROLL_BACK: review.roll_back,
@@ -23,10 +23,23 @@ class SiteReviewer:
 
     site: Site
 
-    def __call__(self, number: int, act: Act, *, who: str, why: str) -> None:
+    def __call__(
+        self, number: int, act: Act, *, who: str, why: str, revision: int | None = None
+    ) -> None:
         """Move a recommendation and bring its plan into force.
 
         Raises:
             TunerError: as the workflow of the action says; nothing was changed.
         """
-        _WORKFLOWS[act](self.site, number, who=who, why=why)
+        if act is Act.APPROVE:
+            review.approve(self.site, number, who=who, why=why, revision=revision)
+        else:
+            _WORKFLOWS[act](self.site, number, who=who, why=why)
+
+    def together(self, numbers: Sequence[int], *, who: str, why: str) -> None:
+        """Approve several recommendations as one.
+
+        Raises:
+            TunerError: as the workflow says; nothing was changed.
+        """
+        approve_together(self.site, numbers, who=who, why=why)

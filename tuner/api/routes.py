@@ -26,9 +26,18 @@ Gate = Callable[[Request], Actor]
 
 
 class DecisionBody(BaseModel):
-    """Why somebody decides; may be empty only to approve."""
+    """Why somebody decides, empty only to approve; ``revision`` is the one that was looked at."""
 
     model_config = ConfigDict(extra="forbid")
+    reason: str = ""
+    revision: int | None = None
+
+
+class SetBody(BaseModel):
+    """Recommendations to approve as one, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+    numbers: list[int]
     reason: str = ""
 
 
@@ -138,6 +147,12 @@ def _decision_router(console: Console, doorkeeper: TokenDoorkeeper) -> APIRouter
         """Return ``RecommendationView``: what was said, transitions, actions, what it brought."""
         return _answer(console.recommendation(number))
 
+    @router.post("/approve-together")
+    def approved(body: SetBody, actor: Actor = Depends(operator)) -> JSONResponse:
+        """Approve a set, all or none; return ``{"recommendations": [RecommendationView]}``."""
+        done = console.approve_together(body.numbers, actor, body.reason)
+        return _answer({"recommendations": done})
+
     @router.post("/{number}/gate")
     def gate_run(number: Number, actor: Actor = Depends(operator)) -> JSONResponse:
         """Evaluate each proposed Setting on the route; return ``RecommendationView``, ``gate``."""
@@ -151,8 +166,9 @@ def _decision_router(console: Console, doorkeeper: TokenDoorkeeper) -> APIRouter
         actor: Actor = Depends(operator),
     ) -> JSONResponse:
         """Approve, reject, hold or roll_back; return ``RecommendationView`` afterwards."""
-        reason = body.reason if body else ""
-        return _answer(console.decide(number, act_named(act), actor, reason))
+        given = body or DecisionBody()
+        done = console.decide(number, act_named(act), actor, given.reason, given.revision)
+        return _answer(done)
 
     return router
 

@@ -11,16 +11,19 @@ from sqlalchemy.orm import Session
 from dashboards.console import PERIODS_S
 from dashboards.errors import InvalidAction, NotFound
 from dashboards.views import AlarmLine, EngineHealth, Overview, RouteView
+from policy.materiality import snooze_line
 from policy.types import Window
 from tuner.api.cells import cells_of, load_totals
 from tuner.api.curves import cost_rows, curves_of, draft_rows, history_of, setting_rows
-from tuner.api.decisions import changes_of, line_of
+from tuner.api.decisions import changes_of, lines_of
 from tuner.api.drifting import alarm_line
 from tuner.api.live_plan import LivePlan, LivePlanReader
+from tuner.api.standing import in_force, worst
 from tuner.api.sums import grouped
 from tuner.settings import Settings
 from tuner.store import Store, drift, facts, jobs, observations, recommendations
 from tuner.store.recommendations import State, StoredRecommendation
+from tuner.workflows.refusals import refusals_of
 
 INGEST_JOB = "ingest"
 _OPEN = (State.PENDING, State.HELD, State.APPROVED, State.STAGED)
@@ -54,6 +57,11 @@ class TrafficReader:
             )
             health = self._health(session, live, at)
             alarms = self._alarms(session)
+            standing = in_force(session, self.settings.engine_name)
+            loser = worst(
+                session, self.settings.engine_name, self.settings.routes, windows, standing
+            )
+            last_s = facts.last_at_s(session, self.settings.engine_name)
         start, end = _span(windows)
         return Overview(
             at=at,
@@ -65,6 +73,9 @@ class TrafficReader:
             loads=load_totals(windows),
             waiting=sum(bool(changes_of(one.said)) for one in waiting),
             alarms=alarms,
+            last_traffic_at=_moment(last_s) or end,
+            worst=loser,
+            in_force=standing,
         )
 
     def route(self, name: str, period_s: int) -> RouteView:
@@ -75,9 +86,9 @@ class TrafficReader:
             said = recommendations.listed(
                 session, engine=self.settings.engine_name, route=name, limit=20
             )
-            lines = tuple(
-                line_of(one, recommendations.transitions(session, one.id)) for one in said
-            )
+            lines = lines_of(session, said)
+            standing = in_force(session, self.settings.engine_name)
+            refusals = refusals_of(session, self.settings.engine_name, name)
             newest = self._telling(session)
             alarms = self._alarms(session)
         seen = [one for window in windows for one in window.observations if one.route == name]
@@ -100,6 +111,8 @@ class TrafficReader:
             draft_costs=draft_rows(windows),
             recommendations=lines,
             alarms=tuple(one for one in alarms if one.route in (None, name)),
+            in_force=tuple(one for one in standing if one.route == name),
+            snoozed=tuple(snooze_line(one) for one in refusals),
         )
 
     def _windows(self, session: Session, period_s: int, at: datetime) -> tuple[Window, ...]:

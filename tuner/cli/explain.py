@@ -10,7 +10,7 @@ import typer
 from tuner.cli.errors import UsageError
 from tuner.cli.options import MOST_NUMBER, ConfigOption, read_settings
 from tuner.cli.output import NO_DATA, JsonOption, Output, table
-from tuner.cli.realised import show_realised
+from tuner.cli.realised import show_standing
 from tuner.cli.recommend import per_cent, recommendation_figures, times
 
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ def explain(
     It shows what is stored; `spectuner recommend` asks anew.
     """
     output, settings = Output.open(json_path), read_settings(config)
-    from tuner.workflows.realised import realised
     from tuner.workflows.site import open_site
+    from tuner.workflows.standing import standing_of
 
     with open_site(settings) as site:
         entry = _found(site, which)
         with site.store.reading() as session:
-            brought = realised(session, entry)
+            standing = standing_of(session, entry)
     _print(output, entry)
-    show_realised(output, brought)
-    output.write(recommendation_figures(entry, brought))
+    show_standing(output, entry, standing)
+    output.write(recommendation_figures(entry, standing))
 
 
 def _found(site: Site, which: str) -> StoredRecommendation:
@@ -74,6 +74,8 @@ def _print(output: Output, entry: StoredRecommendation) -> None:
     words = said.advice.value.replace("_", " ")
     head = f"Recommendation {entry.id}, {entry.state.value}: {words} for {said.route}"
     output.console.print(head, style="bold", markup=False, highlight=False)
+    if entry.successor is not None:
+        output.console.print(f"It is superseded by #{entry.successor}, open it.", highlight=False)
     _say(output, "Why", said.reasons)
     _show_changes(output, said)
     _say(output, "Why not the runner-up", tuple(_runner_ups(said)))

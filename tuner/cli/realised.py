@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from tuner.cli.output import NO_DATA, Output, table
 
 if TYPE_CHECKING:
+    from policy.outcome import Outcome
     from policy.realised import Counted, Realised, RealisedLevel
     from policy.types import Interval
+    from tuner.store.recommendations import StoredRecommendation
+    from tuner.workflows.standing import Standing
 
 TOO_LITTLE = "not enough data yet"
 COLUMNS = (
@@ -23,6 +26,37 @@ COLUMNS = (
     "steps",
     "windows",
 )
+
+
+def show_standing(
+    output: Output, entry: StoredRecommendation, standing: Standing, *, is_whole: bool = True
+) -> None:
+    """Print a missed prediction with its way back; where whole, evidence and what it brought too.
+
+    Args:
+        output: where to.
+        entry: the recommendation.
+        standing: how it stands.
+        is_whole: False prints a missed prediction only.
+    """
+    lines = [_outcome_line(entry, one) for one in standing.outcomes if one.is_missed or is_whole]
+    if is_whole:
+        lines += [_evidence_line(standing), *standing.snoozed]
+    for line in lines:
+        output.console.print(f"- {line}", markup=False, highlight=False)
+    if is_whole:
+        show_realised(output, standing.brought)
+
+
+def standing_figures(standing: Standing) -> dict[str, object]:
+    """Return the JSON form of how a recommendation stands."""
+    amount = standing.amount
+    return {
+        "amount": None if amount is None else {n: getattr(amount, n) for n in amount.__slots__},
+        "outcomes": [_outcome_figures(one) for one in standing.outcomes],
+        "snoozed": list(standing.snoozed),
+        "realised": realised_figures(standing.brought),
+    }
 
 
 def show_realised(output: Output, brought: Realised | None) -> None:
@@ -64,6 +98,36 @@ def realised_figures(brought: Realised | None) -> dict[str, object] | None:
         "min_windows": brought.min_windows,
         "min_steps": brought.min_steps,
         "levels": [_level_figures(level) for level in brought.levels],
+    }
+
+
+def _outcome_line(entry: StoredRecommendation, one: Outcome) -> str:
+    if not one.is_missed:
+        return f"Realised: {one}."
+    back = f'; take it back with `spectuner rollback {entry.id} --why "..."`'
+    can_go_back = entry.state.value == "promoted"
+    return f"Prediction missed by #{entry.id}: {one}{back if can_go_back else ''}."
+
+
+def _evidence_line(standing: Standing) -> str:
+    amount = standing.amount
+    if amount is None:
+        return "Evidence: not counted, as it was made by an older version."
+    return (
+        f"Evidence: {amount.passes} passes, {amount.windows} windows, {amount.requests} requests, "
+        f"{amount.replay_pairs} replay pairs."
+    )
+
+
+def _outcome_figures(one: Outcome) -> dict[str, object]:
+    return {
+        "load": one.load.label,
+        "setting": one.setting.to_dict(),
+        "figure": one.figure,
+        "basis": one.basis.value,
+        "predicted": _triple(one.predicted),
+        "realised": _triple(one.realised),
+        "is_missed": one.is_missed,
     }
 
 

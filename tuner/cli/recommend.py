@@ -8,12 +8,12 @@ import typer
 
 from tuner.cli.options import ConfigOption, read_settings
 from tuner.cli.output import NO_DATA, JsonOption, Output, table
-from tuner.cli.realised import realised_figures, show_realised
+from tuner.cli.realised import show_standing, standing_figures
 
 if TYPE_CHECKING:
-    from policy.realised import Realised
     from policy.types import Interval
     from tuner.store.recommendations import StoredRecommendation
+    from tuner.workflows.standing import Standing
 
 OPEN = ("pending", "held", "promoted")
 """States that are listed."""
@@ -33,10 +33,10 @@ def recommend(
     """
     output, settings = Output.open(json_path), read_settings(config)
     from tuner.store import recommendations
-    from tuner.workflows.realised import realised
     from tuner.workflows.recommend import recommend as ask_policy
     from tuner.workflows.recommend import require_known
     from tuner.workflows.site import open_site
+    from tuner.workflows.standing import standing_of
 
     with open_site(settings) as site:
         silence = ask_policy(site).silence_reason if fresh else None
@@ -45,32 +45,34 @@ def recommend(
         with site.store.reading() as session:
             found = recommendations.listed(session, engine=site.engine, route=route)
             open_ones = [one for one in found if one.state.value in OPEN]
-            is_asked = route is not None or json_path is not None
-            brought = {one.id: realised(session, one) for one in open_ones if is_asked}
+            standing = {one.id: standing_of(session, one) for one in open_ones}
     if silence:
         output.console.print(f"Nothing new: {silence}", markup=False, highlight=False)
     _print(output, open_ones, with_reasons=route is not None)
-    for found_of in brought.values() if route is not None else ():
-        show_realised(output, found_of)
+    for entry in open_ones:
+        show_standing(output, entry, standing[entry.id], is_whole=route is not None)
     output.write(
         {
             "silence_reason": silence,
             "recommendations": [
-                recommendation_figures(entry, brought.get(entry.id)) for entry in open_ones
+                recommendation_figures(entry, standing[entry.id]) for entry in open_ones
             ],
         }
     )
 
 
-def recommendation_figures(
-    entry: StoredRecommendation, brought: Realised | None
-) -> dict[str, object]:
+def recommendation_figures(entry: StoredRecommendation, standing: Standing) -> dict[str, object]:
     """Return the JSON form of one recommendation: number, state, what was said and brought."""
     from tuner.store.coding import recommendation_to_dict
 
-    said = recommendation_to_dict(entry.said)
-    state = entry.state.value
-    return {"id": entry.id, "state": state, **said, "realised": realised_figures(brought)}
+    return {
+        "id": entry.id,
+        "state": entry.state.value,
+        "revision": entry.revision,
+        "successor": entry.successor,
+        **recommendation_to_dict(entry.said),
+        **standing_figures(standing),
+    }
 
 
 def _print(output: Output, entries: list[StoredRecommendation], *, with_reasons: bool) -> None:

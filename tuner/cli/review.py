@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from tuner.cli.errors import UsageError
 from tuner.cli.options import MOST_NUMBER, ConfigOption, WhoOption, acting_user, read_settings
 from tuner.cli.output import JsonOption, Output
 from tuner.cli.recommend import recommendation_figures
@@ -19,21 +20,37 @@ if TYPE_CHECKING:
 Number: TypeAlias = Annotated[
     int, typer.Argument(min=1, max=MOST_NUMBER, help="Number of the recommendation.")
 ]
+Numbers: TypeAlias = Annotated[
+    list[int],
+    typer.Argument(
+        metavar="NUMBER...", min=1, max=MOST_NUMBER, help="Number of the recommendation."
+    ),
+]
+Together: TypeAlias = Annotated[
+    bool, typer.Option("--together", help="Approve all of them in one change, or none.")
+]
 Why: TypeAlias = Annotated[str, typer.Option("--why", help="Reason, kept with the decision.")]
 
 
 def approve(
-    number: Number,
+    numbers: Numbers,
+    together: Together = False,
     why: Why = "approved on the command line",
     who: WhoOption = "",
     config: ConfigOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Bring a recommendation into force on the engine and read it back."""
+    """Bring a recommendation into force on the engine and read it back; several as one set."""
     from tuner.workflows import review
 
+    if together:
+        _approve_set(numbers, why, who, config, json_path)
+        return
+    if len(numbers) > 1:
+        listed = " ".join(str(number) for number in numbers)
+        raise UsageError(f"approve one at a time, or {listed} as one set with --together")
     _decide(
-        lambda site: review.approve(site, number, who=acting_user(who), why=why),
+        lambda site: review.approve(site, numbers[0], who=acting_user(who), why=why),
         config,
         json_path,
     )
@@ -90,19 +107,38 @@ def rollback(
     )
 
 
+def _approve_set(
+    numbers: list[int], why: str, who: str, config: Path | None, json_path: str | None
+) -> None:
+    output, settings = Output.open(json_path), read_settings(config)
+    from tuner.workflows.site import open_site
+    from tuner.workflows.standing import standing_of
+    from tuner.workflows.together import approve_together
+
+    with open_site(settings) as site:
+        done = approve_together(site, numbers, who=acting_user(who), why=why)
+        with site.store.reading() as session:
+            figures = [recommendation_figures(one, standing_of(session, one)) for one in done]
+    for one in done:
+        output.console.print(
+            f"Recommendation {one.id} for route {one.route} is {one.state.value}.", highlight=False
+        )
+    output.write({"recommendations": figures})
+
+
 def _decide(
     act: Callable[[Site], StoredRecommendation], config: Path | None, json_path: str | None
 ) -> None:
     output, settings = Output.open(json_path), read_settings(config)
-    from tuner.workflows.realised import realised
     from tuner.workflows.site import open_site
+    from tuner.workflows.standing import standing_of
 
     with open_site(settings) as site:
         decided = act(site)
         with site.store.reading() as session:
-            brought = realised(session, decided)
+            standing = standing_of(session, decided)
     output.console.print(
         f"Recommendation {decided.id} for route {decided.route} is {decided.state.value}.",
         highlight=False,
     )
-    output.write(recommendation_figures(decided, brought))
+    output.write(recommendation_figures(decided, standing))

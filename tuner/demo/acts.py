@@ -24,6 +24,7 @@ from tuner.demo.exploration import (
 from tuner.demo.pace import Budget
 from tuner.errors import Interrupted, NothingToDo, StateChanged
 from tuner.store import captures, recommendations
+from tuner.store.plans import Purpose
 from tuner.store.recommendations import State
 from tuner.workflows import review
 from tuner.workflows.apply import Intent, apply
@@ -77,7 +78,12 @@ class Acts:
         """
         arm = self.live_arms()[place]
         exploration = exploring(self.site.actuator.read_back(), self.routes, loads, arm)
-        self._apply(exploration.during, exploration.before, f"exploration: {arm.label}")
+        self._apply(
+            exploration.during,
+            exploration.before,
+            f"exploration: {arm.label}",
+            Purpose.EXPLORATION,
+        )
         self.begun.append(exploration)
         shown = f"{loads[0].low}-{loads[-1].high}"
         self.say(f"Exploration: every route runs {arm.label} at load {shown} for a while")
@@ -88,7 +94,7 @@ class Acts:
             live = self.site.actuator.read_back()
             plan = explored(live, self.begun[-1])
             if plan.digest != live.digest:
-                self._apply(plan, live, "end of exploration")
+                self._apply(plan, live, "end of exploration", Purpose.END_OF_EXPLORATION)
             self.begun.pop()
 
     def explore_in_shadow(self, seconds: float) -> None:
@@ -229,8 +235,11 @@ class Acts:
             return
         self.say(f"Approved: recommendation {number} for route {route} is in force")
 
-    def _apply(self, plan: Plan, before: Plan, why: str) -> None:
-        apply(self.site, Intent(plan=plan, before=before, recommendation=None, who=WHO, why=why))
+    def _apply(self, plan: Plan, before: Plan, why: str, purpose: Purpose) -> None:
+        intent = Intent(
+            plan=plan, before=before, recommendation=None, who=WHO, why=why, purpose=purpose
+        )
+        apply(self.site, intent)
 
 
 def limited(site: Site, seconds: float) -> Site:

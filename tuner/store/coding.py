@@ -80,7 +80,7 @@ def recommendation_to_dict(recommendation: Recommendation) -> dict[str, object]:
     return {
         "route": recommendation.route,
         "advice": recommendation.advice,
-        "changes": [_change_to_dict(change) for change in recommendation.changes],
+        "changes": [change_to_dict(change) for change in recommendation.changes],
         "curves": [_curve_to_dict(curve) for curve in recommendation.curves],
         "cost_rows": [list(row) for row in recommendation.cost_rows],
         "break_even_load": None if level is None else level.label,
@@ -127,10 +127,11 @@ def _changes_from(data: JsonObject) -> tuple[LoadChange, ...]:
     Their figures had another unit, a route's share of what the engine gained; the sentences stay.
     """
     found = [as_object(value, "changes") for value in items(data, "changes")]
-    return tuple(_change_from_dict(one) for one in found if "route_speed" in one)
+    return tuple(change_from_dict(one) for one in found if "route_speed" in one)
 
 
-def _change_to_dict(change: LoadChange) -> dict[str, object]:
+def change_to_dict(change: LoadChange) -> dict[str, object]:
+    """Write a LoadChange."""
     runner_up = change.runner_up
     return {
         "load": change.load.label,
@@ -153,7 +154,8 @@ def _change_to_dict(change: LoadChange) -> dict[str, object]:
     }
 
 
-def _change_from_dict(data: JsonObject) -> LoadChange:
+def change_from_dict(data: JsonObject) -> LoadChange:
+    """Read a LoadChange."""
     why, joint = data.get("runner_up_reason"), data.get("joint")
     return LoadChange(
         load=load_level_named(text(data, "load")),

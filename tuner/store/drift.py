@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -144,6 +144,23 @@ def end_quiet(session: Session, engine: str, now_s: float) -> int:
                 .values(ended_at=as_time(now_s)),
             )
     return ended
+
+
+def end_kind(
+    session: Session, engine: str, kind: AlarmKind, *, keep: Collection[str | None], at: datetime
+) -> int:
+    """End the alarms of one kind except those of some routes; return how many."""
+    return changed_rows(
+        session,
+        update(DriftAlarmRow)
+        .where(
+            DriftAlarmRow.engine == engine,
+            DriftAlarmRow.kind == kind,
+            DriftAlarmRow.ended_at.is_(None),
+            DriftAlarmRow.route.not_in([route or "" for route in keep]),
+        )
+        .values(ended_at=at),
+    )
 
 
 def acknowledge(session: Session, number: int, *, who: str, why: str, at: datetime) -> StoredAlarm:

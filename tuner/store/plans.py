@@ -24,6 +24,14 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+class Purpose(StrEnum):
+    """What a change of the plan is for."""
+
+    CHANGE = "change"
+    EXPLORATION = "exploration"
+    END_OF_EXPLORATION = "end_of_exploration"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
     """One attempt to bring a plan into force.
@@ -40,6 +48,7 @@ class PlanChange:
         plan: plan sent.
         before: plan in force before.
         read_back_digest: digest of the plan read back; None where it could not be read.
+        purpose: a change that is meant to last, or an exploration and its end.
     """
 
     id: int = 0
@@ -53,6 +62,7 @@ class PlanChange:
     plan: Plan
     before: Plan
     read_back_digest: str | None = None
+    purpose: Purpose = Purpose.CHANGE
 
 
 def add(session: Session, change: PlanChange) -> int:
@@ -70,6 +80,7 @@ def add(session: Session, change: PlanChange) -> int:
         read_back_digest=change.read_back_digest,
         body=change.plan.to_dict(),
         before=change.before.to_dict(),
+        purpose=change.purpose,
     )
     session.add(row)
     session.flush()
@@ -149,6 +160,21 @@ def latest_applied(session: Session, engine: str) -> PlanChange | None:
     return applied[0] if applied else None
 
 
+def open_exploration(session: Session, engine: str) -> PlanChange | None:
+    """Return the exploration that was begun last and not ended; None without one."""
+    row = session.scalars(
+        select(PlanRow)
+        .where(
+            PlanRow.engine == engine,
+            PlanRow.outcome != Outcome.FAILED,
+            PlanRow.purpose.in_((Purpose.EXPLORATION, Purpose.END_OF_EXPLORATION)),
+        )
+        .order_by(PlanRow.id.desc())
+        .limit(1)
+    ).first()
+    return None if row is None or row.purpose != Purpose.EXPLORATION else _change(row)
+
+
 def _change(row: PlanRow) -> PlanChange:
     return PlanChange(
         id=row.id,
@@ -162,4 +188,5 @@ def _change(row: PlanRow) -> PlanChange:
         plan=Plan.from_dict(as_object(row.body, f"plan {row.id}")),
         before=Plan.from_dict(as_object(row.before, f"plan before {row.id}")),
         read_back_digest=row.read_back_digest,
+        purpose=Purpose(row.purpose),
     )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from collectors.records import Plan
 from collectors.records.parsing import as_object, digest_of
+from policy.evidence_amount import EvidenceAmount
+from policy.materiality import material_reason
 from policy.types import Recommendation
 from tuner.errors import NotFound, StateChanged
+from tuner.store import evidence
 from tuner.store.coding import recommendation_from_dict, recommendation_to_dict
 from tuner.store.schema import RecommendationRow, TransitionRow
 from tuner.store.statements import changed_rows, lock_by_name
@@ -47,8 +50,12 @@ NEXT_STATES: Mapping[State, frozenset[State]] = MappingProxyType(
 )
 """Legal steps. Approved goes back to where it was when the plan could not be brought into force."""
 
-_SETTLED_AS_SAID = (State.HELD, State.REJECTED, State.ROLLED_BACK)
+REFUSED = (State.REJECTED, State.ROLLED_BACK)
+OPEN = (State.PENDING, State.HELD)
 _UNDER_WAY = (State.APPROVED, State.STAGED)
+
+
+NOTHING = EvidenceAmount()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +70,8 @@ class StoredRecommendation:
         refreshed_at: when it was last said again with new figures.
         plan_digest: plan in force when it was said.
         said: what the policy said.
+        revision: 1 when it was made, one more each time its figures were updated in place.
+        successor: number of the recommendation that replaced it; None where none did.
     """
 
     id: int
@@ -72,6 +81,8 @@ class StoredRecommendation:
     refreshed_at: datetime
     plan_digest: str
     said: Recommendation
+    revision: int = 1
+    successor: int | None = None
 
     @property
     def route(self) -> str:
@@ -91,26 +102,72 @@ class Transition:
 
 
 def add(
-    session: Session, engine: str, said: Recommendation, current: Plan, *, who: str, at: datetime
+    session: Session,
+    engine: str,
+    said: Recommendation,
+    current: Plan,
+    *,
+    who: str,
+    at: datetime,
+    amount: EvidenceAmount = NOTHING,
+    facts: str = "",
 ) -> StoredRecommendation | None:
-    """Store what the policy says about a route; it supersedes the pending one if it differs.
+    """Store what the policy says about a route: one is open a route, pending or held.
 
-    The same proposal said again refreshes the pending row. None where nothing was stored: the
-    route has a change under way, or an operator has already answered this very proposal.
+    The open one is updated in place, and superseded only where the change is material
+    (``policy.materiality``). None where nothing was stored: the route has a change under way.
+
+    Args:
+        session: of ``store.writing()``.
+        engine: engine it is for.
+        said: what the policy says.
+        current: plan in force.
+        who: name of the job.
+        at: when.
+        amount: evidence behind it.
+        facts: digest of the facts it was read from.
     """
     lock_by_name(session, f"recommendations {engine} {said.route}")
-    content = content_digest(said)
     latest = _latest_row(session, engine, said.route)
-    if latest is not None and _is_answered(latest, content):
+    if latest is not None and latest.state in _UNDER_WAY:
         return None
-    if latest is not None and latest.state == State.PENDING and latest.content == content:
-        latest.body, latest.refreshed_at = recommendation_to_dict(said), at
-        latest.plan_digest = current.digest
-        session.flush()
-        return _stored(latest)
-    for open_row in _open_rows(session, engine, said.route):
-        move(session, open_row.id, State.SUPERSEDED, who=who, at=at, why="newer evidence")
-    return _stored(_insert(session, engine, said, content, current.digest, who, at))
+    row = None if latest is None or latest.state not in OPEN else latest
+    reason = None if row is None else material_reason(_shown(session, row), said)
+    if row is not None and reason is None:
+        _update_in_place(row, said, current, at)
+    else:
+        row = _insert(session, engine, said, current.digest, who, at, reason)
+    evidence.append(session, row.id, row.revision, said, amount=amount, facts=facts, at=at)
+    return _stored(row)
+
+
+def supersede(
+    session: Session, number: int, successor: int, *, who: str, at: datetime, why: str
+) -> None:
+    """Close a recommendation that another one replaces.
+
+    Raises:
+        StateChanged: its state does not allow it, or somebody was first.
+    """
+    move(session, number, State.SUPERSEDED, who=who, at=at, why=why)
+    session.execute(
+        update(RecommendationRow).where(RecommendationRow.id == number).values(successor=successor)
+    )
+
+
+def _shown(session: Session, row: RecommendationRow) -> Recommendation:
+    """Return what the operator was first shown of a recommendation."""
+    said = _stored(row).said
+    made = evidence.first(session, row.id)
+    return said if made is None else replace(said, advice=made.advice, changes=made.changes)
+
+
+def _update_in_place(
+    row: RecommendationRow, said: Recommendation, current: Plan, at: datetime
+) -> None:
+    row.body, row.refreshed_at = recommendation_to_dict(said), at
+    row.plan_digest, row.content = current.digest, content_digest(said)
+    row.revision += 1
 
 
 def content_digest(said: Recommendation) -> str:
@@ -227,6 +284,16 @@ def transitions(session: Session, number: int) -> tuple[Transition, ...]:
     return tuple(_transition(row) for row in rows)
 
 
+def last_decision(session: Session, engine: str) -> int:
+    """Return the number of the newest change of state by an engine's operators; 0 without one."""
+    newest = (
+        select(func.max(TransitionRow.id))
+        .join(RecommendationRow, RecommendationRow.id == TransitionRow.recommendation)
+        .where(RecommendationRow.engine == engine, TransitionRow.to_state.in_(REFUSED))
+    )
+    return session.scalars(newest).first() or 0
+
+
 def _latest_row(session: Session, engine: str, route: str) -> RecommendationRow | None:
     return session.scalars(
         select(RecommendationRow)
@@ -237,18 +304,12 @@ def _latest_row(session: Session, engine: str, route: str) -> RecommendationRow 
     ).first()
 
 
-def _is_answered(row: RecommendationRow, content: str) -> bool:
-    if row.state in _UNDER_WAY:
-        return True
-    return row.state in _SETTLED_AS_SAID and row.content == content
-
-
 def _open_rows(session: Session, engine: str, route: str) -> Sequence[RecommendationRow]:
     return session.scalars(
         select(RecommendationRow).where(
             RecommendationRow.engine == engine,
             RecommendationRow.route == route,
-            RecommendationRow.state.in_([State.PENDING, State.HELD]),
+            RecommendationRow.state.in_(OPEN),
         )
     ).all()
 
@@ -257,11 +318,16 @@ def _insert(
     session: Session,
     engine: str,
     said: Recommendation,
-    content: str,
     plan_digest: str,
     who: str,
     at: datetime,
+    reason: str | None = None,
 ) -> RecommendationRow:
+    """Store a new recommendation, and close those that it replaces for a reason."""
+    replaced = _open_rows(session, engine, said.route)
+    why = f"replaced by newer evidence: {reason or 'it was asked anew'}"
+    for open_row in replaced:
+        move(session, open_row.id, State.SUPERSEDED, who=who, at=at, why=why)
     row = RecommendationRow(
         engine=engine,
         route=said.route,
@@ -270,12 +336,15 @@ def _insert(
         created_at=at,
         refreshed_at=at,
         plan_digest=plan_digest,
-        content=content,
+        content=content_digest(said),
         body=recommendation_to_dict(said),
+        revision=1,
     )
     session.add(row)
     session.flush()
-    session.add(_transition_row(row.id, None, State.PENDING, who, at, "said by the policy"))
+    for open_row in replaced:
+        open_row.successor = row.id
+    session.add(_transition_row(row.id, None, State.PENDING, who, at, "generated"))
     session.flush()
     return row
 
@@ -302,6 +371,8 @@ def _stored(row: RecommendationRow) -> StoredRecommendation:
         refreshed_at=row.refreshed_at,
         plan_digest=row.plan_digest,
         said=recommendation_from_dict(as_object(row.body, f"recommendation {row.id}")),
+        revision=row.revision,
+        successor=row.successor,
     )
 
 

@@ -47,8 +47,10 @@ __all__ = [
     "JobRunRow",
     "LeaseRow",
     "ObservationRow",
+    "OutcomeRow",
     "PinnedConfigRow",
     "PlanRow",
+    "RecommendationEvidenceRow",
     "RecommendationRow",
     "ReplayPairRow",
     "ReplayRouteRow",
@@ -320,6 +322,43 @@ class RecommendationRow(Base):
     plan_digest: Mapped[str] = mapped_column(String(64))
     content: Mapped[str] = mapped_column(String(64))
     body: Mapped[object] = mapped_column(Json)
+    revision: Mapped[int] = mapped_column(Integer, default=1, server_default=text("1"))
+    successor: Mapped[int | None] = mapped_column(BigKey)
+
+
+class RecommendationEvidenceRow(Base):
+    """The figures of a recommendation at one revision; ``facts`` digests what they were read from.
+
+    ``changes`` is a list as in the recommendation's ``body``, ``amount`` counts the evidence.
+    """
+
+    __tablename__ = "recommendation_evidence"
+    __table_args__ = (Unique("recommendation", "revision"),)
+
+    id: Mapped[int] = key_column()
+    recommendation: Mapped[int] = parent_column("recommendations.id")
+    revision: Mapped[int] = mapped_column(Integer)
+    at: Mapped[datetime] = mapped_column(UtcTime)
+    facts: Mapped[str] = mapped_column(String(64))
+    advice: Mapped[str] = mapped_column(String(24))
+    changes: Mapped[object] = mapped_column(Json)
+    amount: Mapped[object] = mapped_column(Json)
+
+
+class OutcomeRow(Base):
+    """A figure of a recommendation as predicted and as measured last, at one load level."""
+
+    __tablename__ = "recommendation_outcomes"
+    __table_args__ = (Unique("recommendation", "load"),)
+
+    id: Mapped[int] = key_column()
+    recommendation: Mapped[int] = parent_column("recommendations.id")
+    load: Mapped[str] = mapped_column(String(16))
+    setting: Mapped[object] = mapped_column(Json)
+    basis: Mapped[str] = mapped_column(String(24))
+    predicted: Mapped[object] = mapped_column(Json)
+    realised: Mapped[object] = mapped_column(Json)
+    at: Mapped[datetime] = mapped_column(UtcTime)
 
 
 class TransitionRow(Base):
@@ -337,7 +376,10 @@ class TransitionRow(Base):
 
 
 class PlanRow(Base):
-    """One attempt to bring a plan into force; ``body`` and ``before`` are plans."""
+    """One attempt to bring a plan into force; ``body`` and ``before`` are plans.
+
+    ``purpose`` tells exploration of all routes apart from changes that are meant to last.
+    """
 
     __tablename__ = "plans"
 
@@ -356,6 +398,7 @@ class PlanRow(Base):
     read_back_digest: Mapped[str | None] = mapped_column(String(64))
     body: Mapped[object] = mapped_column(Json)
     before: Mapped[object] = mapped_column(Json)
+    purpose: Mapped[str] = mapped_column(String(24), server_default=text("'change'"))
 
 
 # -- shadow traffic -------------------------------------------------------------------------------

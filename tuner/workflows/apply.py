@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from collectors.records import Plan
 from tuner.errors import ActuatorError, EngineUnreachable, OutcomeUnknown
 from tuner.store import plans, trials
-from tuner.store.plans import Outcome, PlanChange
+from tuner.store.plans import Outcome, PlanChange, Purpose
 from tuner.workflows.deciding import Draw, note_decision
 from tuner.workflows.site import Site
 
@@ -29,6 +29,7 @@ class Intent:
         who: token name of an operator, or the name of a job.
         why: one line.
         draw: how it was drawn; None where it was not.
+        purpose: a change that is meant to last, or an exploration and its end.
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class Intent:
     who: str
     why: str
     draw: Draw | None = None
+    purpose: Purpose = Purpose.CHANGE
 
 
 def apply(site: Site, intent: Intent) -> Plan:
@@ -118,6 +120,7 @@ def begin(site: Site, session: Session, intent: Intent, again: int | None = None
         outcome=Outcome.STARTED,
         plan=intent.plan,
         before=intent.before,
+        purpose=intent.purpose,
     )
     if again is not None and plans.begin_again(session, again, change):
         return again

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from sqlalchemy.orm import Session
 
 from collectors.records import Plan, Route
 from policy.acceptance_features import checked
+from policy.evidence_amount import amount_of
+from policy.materiality import without_refused
 from policy.recommend import RecommendOptions
 from policy.recommend import recommend as advise
 from policy.summary import no_answer
+from policy.trust import error_scale
 from policy.types import PlanEdit, Recommendation, Window
 from tuner.errors import NotFound
 from tuner.settings import Settings
-from tuner.store import plans, recommendations, request_samples
+from tuner.store import evidence, outcomes, plans, recommendations, request_samples
 from tuner.store.plans import Outcome, PlanChange
 from tuner.store.recommendations import StoredRecommendation
+from tuner.workflows.baseline import baseline, trying_reason
 from tuner.workflows.calibrate import calibration_of
 from tuner.workflows.drift import Ground, ground
 from tuner.workflows.ingest import silence_reason
+from tuner.workflows.new_facts import facts_digest, stale_reason
 from tuner.workflows.observe import history
+from tuner.workflows.outcomes import note_outcomes
+from tuner.workflows.refusals import refusals_of
 from tuner.workflows.site import Site
-from tuner.workflows.trial import without_trial
 
 WHO = "recommend"
 REQUESTS_READ = 5000
@@ -38,7 +46,7 @@ class Recommended:
 
     Attributes:
         said: what the policy said of each route.
-        stored: rows that are open now because of it: new ones, and pending ones said again.
+        stored: rows that are open now because of it: new ones, and those updated in place.
         silence_reason: why the policy was not asked; None where it was.
     """
 
@@ -56,8 +64,9 @@ class Recommended:
 def recommend(site: Site) -> Recommended:
     """Fold what was seen, ask the policy, and store its answers.
 
-    Without facts, or with an engine that has not been read for too long, nothing is recommended:
-    the last approved plan stays in force.
+    Nothing is recommended without facts that are new, with an engine that has not been read for
+    too long or has no traffic any more, nor while something is tried: the last approved plan and
+    the open recommendations stay as they are.
 
     Raises:
         EngineUnreachable: the plan in force cannot be read.
@@ -72,9 +81,19 @@ def recommend(site: Site) -> Recommended:
     windows = history(site, now_s)
     if not windows:
         return Recommended(silence_reason=f"no traffic of {site.engine} is stored yet")
-    current = without_trial(site, site.actuator.read_back())
-    said = _ask_policy(site, ground(site, windows), current, now_s)
-    return Recommended(said=said, stored=_store(site, said, current))
+    live = site.actuator.read_back()
+    trying = trying_reason(site, live)
+    if trying is not None:
+        return Recommended(silence_reason=trying)
+    current = baseline(site, live)
+    note_outcomes(site)
+    found = ground(site, windows)
+    facts = facts_digest(site, found, current)
+    old = stale_reason(site, windows, facts)
+    if old is not None:
+        return Recommended(silence_reason=old)
+    said = _ask_policy(site, found, current, now_s)
+    return _store(site, said, found, current, facts)
 
 
 def newest_of(site: Site, route: str) -> StoredRecommendation:
@@ -139,6 +158,7 @@ def _ask_policy(
     with site.store.reading() as session:
         applied = plans.listed(session, site.engine, outcome=Outcome.APPLIED, limit=EDITS_READ)
         samples = request_samples.newest(session, site.engine, REQUESTS_READ)
+        scale = error_scale(outcomes.record(session, site.engine))
     said = advise(
         calibration_of(site, found.windows),
         [route for route in routes if waiting[route.name] is None],
@@ -146,7 +166,7 @@ def _ask_policy(
         site.possible_arms(),
         now_s=now_s,
         generator=site.generator(),
-        options=options_of(site.settings),
+        options=replace(options_of(site.settings), error_scale=scale),
         edits=[edit for change in applied for edit in edits_of(change)],
         features=checked(
             samples,
@@ -170,11 +190,36 @@ def edits_of(change: PlanChange) -> Iterator[PlanEdit]:
 
 
 def _store(
-    site: Site, said: tuple[Recommendation, ...], current: Plan
-) -> tuple[StoredRecommendation, ...]:
+    site: Site, said: tuple[Recommendation, ...], found: Ground, current: Plan, facts: str
+) -> Recommended:
+    """Store what the policy says, without what operators refused on evidence like this."""
+    told, stored = [], []
     with site.store.writing() as session:
-        stored = [
-            recommendations.add(session, site.engine, one, current, who=WHO, at=site.now())
-            for one in said
-        ]
-    return tuple(row for row in stored if row is not None)
+        pairs = evidence.replay_pairs(session, site.engine)
+        for one in said:
+            kept = _without_refused(site, session, one, found.windows)
+            told.append(kept)
+            amount = amount_of(one.route, found.windows, replay_pairs=pairs.get(one.route, 0))
+            row = recommendations.add(
+                session,
+                site.engine,
+                kept,
+                current,
+                who=WHO,
+                at=site.now(),
+                amount=amount,
+                facts=facts,
+            )
+            stored.append(row)
+    return Recommended(said=tuple(told), stored=tuple(row for row in stored if row is not None))
+
+
+def _without_refused(
+    site: Site, session: Session, said: Recommendation, windows: tuple[Window, ...]
+) -> Recommendation:
+    refusals = refusals_of(session, site.engine, said.route)
+    passes_since = {
+        one.recommendation: amount_of(said.route, windows, since_s=one.at_s).passes
+        for one in refusals
+    }
+    return without_refused(said, refusals, passes_since)[0]

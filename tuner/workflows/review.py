@@ -24,17 +24,29 @@ from tuner.store import audit, plans, recommendations
 from tuner.store.plans import PlanChange
 from tuner.store.recommendations import State, StoredRecommendation
 from tuner.workflows.apply import Intent, attempt, begin, fail, restore, send, succeed
+from tuner.workflows.baseline import without_exploration
 from tuner.workflows.evaluate import require_evaluations
+from tuner.workflows.outdated import require_current
 from tuner.workflows.site import Site
 from tuner.workflows.trial import end_trial_under
 
 
-def approve(site: Site, number: int, *, who: str, why: str = "") -> StoredRecommendation:
+def approve(
+    site: Site, number: int, *, who: str, why: str = "", revision: int | None = None
+) -> StoredRecommendation:
     """Put a recommended change into force, and return the recommendation, promoted.
+
+    Args:
+        site: the engine.
+        number: the recommendation.
+        who: token name of an operator.
+        why: one line; may be empty.
+        revision: revision that the operator was shown; None takes the newest.
 
     Raises:
         NotFound: there is no such recommendation.
         BadRequest: it recommends no change, or the reason is too long.
+        Outdated: it was superseded or updated since it was shown.
         StateChanged: its state does not allow it, somebody was first, or the route runs something
             else by now than the recommendation was made for.
         NotEvaluated: a Setting lacks the evaluation that ``require_evaluation`` asks for.
@@ -42,19 +54,11 @@ def approve(site: Site, number: int, *, who: str, why: str = "") -> StoredRecomm
             answers again.
         ActuatorError: the engine did not take the plan; state and live plan are as before.
     """
-    with site.store.reading() as session:
-        stored = recommendations.one(session, number)
-    if stored.said.advice is not Advice.CHANGE:
-        raise BadRequest(
-            f"recommendation {number} says {stored.said.advice} for route {stored.route}; there is "
-            "nothing to approve"
-        )
     reason = audit.reason_line(why or "approved")
-    require_evaluations(site, stored)
-    recommendations.require_step(number, stored.state, State.APPROVED)
+    stored = approvable(site, number, revision)
     end_trial_under(site, stored.said, who=who)
-    before = _own_plan(site, who)
-    _require_same_ground(stored, before)
+    before = own_plan(site, who)
+    require_same_ground(stored, without_exploration(site, before))
     intent = Intent(
         plan=plan_with(before, stored.said),
         before=before,
@@ -67,6 +71,29 @@ def approve(site: Site, number: int, *, who: str, why: str = "") -> StoredRecomm
     with site.store.writing() as session:
         succeed(site, session, change, live, intent)
         return promote(site, session, number, who=who, why=f"plan {live.digest} is live")
+
+
+def approvable(site: Site, number: int, revision: int | None = None) -> StoredRecommendation:
+    """Return a recommendation that may be approved now.
+
+    Raises:
+        NotFound: there is no such recommendation.
+        BadRequest: it recommends no change.
+        Outdated: it was superseded or updated since it was shown.
+        StateChanged: its state does not allow it.
+        NotEvaluated: a Setting lacks the evaluation that ``require_evaluation`` asks for.
+    """
+    with site.store.reading() as session:
+        stored = recommendations.one(session, number)
+        require_current(session, stored, revision)
+    if stored.said.advice is not Advice.CHANGE:
+        raise BadRequest(
+            f"recommendation {number} says {stored.said.advice} for route {stored.route}; there is "
+            "nothing to approve"
+        )
+    require_evaluations(site, stored)
+    recommendations.require_step(number, stored.state, State.APPROVED)
+    return stored
 
 
 def reject(site: Site, number: int, *, who: str, why: str) -> StoredRecommendation:
@@ -112,7 +139,7 @@ def roll_back(site: Site, number: int, *, who: str, why: str) -> StoredRecommend
     with site.store.reading() as session:
         change = _change_of(session, stored)
     end_trial_under(site, stored.said, who=who)
-    live = _own_plan(site, who)
+    live = own_plan(site, who)
     restored = plan_without(live, change)
     intent = Intent(plan=restored, before=live, recommendation=number, who=who, why=why)
     change_number, reached = attempt(site, intent)
@@ -131,9 +158,7 @@ def promote(
     )
     replaced = f"replaced by recommendation {number}"
     for older in promoted:
-        recommendations.move(
-            session, older.id, State.SUPERSEDED, who=who, at=site.now(), why=replaced
-        )
+        recommendations.supersede(session, older.id, number, who=who, at=site.now(), why=replaced)
     for state in (State.STAGED, State.PROMOTED):
         recommendations.move(session, number, state, who=who, at=site.now(), why=why)
     return recommendations.one(session, number)
@@ -174,7 +199,7 @@ def plan_without(live: Plan, change: PlanChange) -> Plan:
     return Plan(version=live.version, default=live.default, entries=(*kept, *restored))
 
 
-def _own_plan(site: Site, who: str) -> Plan:
+def own_plan(site: Site, who: str) -> Plan:
     """Return the live plan; a restarted engine first gets back what was approved before.
 
     A change on top of its empty plan would drop what the other routes had. Where the engine
@@ -187,7 +212,7 @@ def _own_plan(site: Site, who: str) -> Plan:
         return live
 
 
-def _require_same_ground(stored: StoredRecommendation, live: Plan) -> None:
+def require_same_ground(stored: StoredRecommendation, live: Plan) -> None:
     """Refuse a change whose starting point is no longer what the route runs."""
     for change in stored.said.changes:
         found = live.setting_for(stored.route, change.load)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -27,6 +27,7 @@ from tuner.settings import Settings
 from tuner.store import Store, recommendations
 from tuner.store.recommendations import State, StoredRecommendation
 from tuner.workflows.evaluate import proposed_settings
+from tuner.workflows.outdated import require_current
 
 MOVES = {
     Act.APPROVE: (State.APPROVED, State.STAGED, State.PROMOTED),
@@ -46,8 +47,15 @@ class StoreReview:
     store: Store
     engine_answers: bool = True
 
-    def __call__(self, number: int, act: Act, *, who: str, why: str) -> None:
+    def together(self, numbers: Sequence[int], *, who: str, why: str) -> None:
+        for number in numbers:
+            self(number, Act.APPROVE, who=who, why=why)
+
+    def __call__(
+        self, number: int, act: Act, *, who: str, why: str, revision: int | None = None
+    ) -> None:
         with self.store.writing() as session:
+            require_current(session, recommendations.one(session, number), revision)
             for state in MOVES[act]:
                 recommendations.move(session, number, state, who=who, at=utc_now(), why=why)
             if not self.engine_answers:

@@ -25,7 +25,7 @@ def test_the_overview_gives_cells_with_stable_names(shared: Served) -> None:
         body = client.get("/api/v1/overview").json()
     assert set(body) == {
         "at", "period_s", "start", "end", "engines", "cells", "loads", "waiting",
-        "alarms",
+        "alarms", "last_traffic_at", "worst", "in_force",
     }  # fmt: skip
     cell = next(c for c in body["cells"] if c["route"] == "code_edit" and c["load"] == "1")
     assert cell["acceptance_rate"] == pytest.approx(cell["accepted"] / cell["drafted"])
@@ -197,3 +197,16 @@ def test_the_schema_is_served_and_the_scripted_docs_are_not(shared: Served) -> N
         assert "/api/v1/recommendations/{number}/{act}" in schema["paths"]
         assert "/tokens" not in schema["paths"]
         assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
+
+
+def test_the_api_approves_a_set_and_tells_how_each_stands(served: Served) -> None:
+    with served.api(Role.OPERATOR) as client:
+        body = {"numbers": [2, 3], "reason": "both pay"}
+        done = client.post("/api/v1/recommendations/approve-together", json=body)
+        old = {"reason": "", "revision": 1}
+        again = client.post("/api/v1/recommendations/2/approve", json=old)
+    assert done.status_code == 200
+    views = done.json()["recommendations"]
+    assert [one["line"]["state"] for one in views] == ["promoted", "promoted"]
+    assert {"revision", "amount", "best", "worst", "together", "snoozed"} <= set(views[0])
+    assert again.status_code == 409

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.said import PLAIN, said
+from tests.fixtures.facts import LOOKUP_5
+from tests.fixtures.said import PLAIN, change, said
 from tests.tuner.cli.running import ran
 from tests.tuner.cli.test_drift import NOW
 from tuner.store import migrating, open_store, recommendations
@@ -52,3 +53,26 @@ def test_what_cannot_be_kept_of_a_decision_is_refused_in_one_line(
     assert code == 2
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_several_are_approved_as_a_set_or_one_at_a_time(config: str):
+    code, _, err = ran("approve", "1", "2", "--config", config)
+
+    assert code == 2
+    assert "approve one at a time, or 1 2 as one set with --together" in err
+
+
+def test_a_superseded_recommendation_names_its_successor_in_one_line(config: str, tmp_path: Path):
+    store = open_store(f"sqlite:///{tmp_path / 'spectuner.db'}")
+    with store.writing() as session:
+        newer = said("story", change(LOOKUP_5))
+        recommendations.add(session, "bundled", newer, PLAIN, who="recommend", at=NOW)
+    store.close()
+
+    for act in (("approve", "2"), ("approve", "2", "3", "--together")):
+        code, _, err = ran(*act, "--config", config)
+
+        assert code == 1
+        assert "recommendation 2 is superseded by #3, open it" in err
+        assert len(err.splitlines()) == 1
+    assert "It is superseded by #3, open it." in ran("explain", "2", "--config", config)[1]

@@ -24,18 +24,22 @@ from tests.fixtures.facts import DRAFT_3, group, page, step
 from tests.fixtures.sites import Clock, site_on
 from tests.tuner.engine.server.running import RunningEngine
 from tuner.errors import EngineUnreachable
-from tuner.store import drift, facts, jobs, plans, recommendations
-from tuner.store.plans import Outcome, PlanChange
+from tuner.store import drift, evidence, facts, jobs, plans, recommendations
+from tuner.store.plans import Outcome, PlanChange, Purpose
 from tuner.store.recommendations import State
+from tuner.workflows.apply import Intent, apply
+from tuner.workflows.baseline import baseline
 from tuner.workflows.gate import evaluate_pending
 from tuner.workflows.ingest import ingest
+from tuner.workflows.observe import close_windows
 from tuner.workflows.recommend import edits_of, recommend
 from tuner.workflows.retain import retain
-from tuner.workflows.review import approve
+from tuner.workflows.review import approve, reject, roll_back
 from tuner.workflows.site import Site
 
 START_S = 50_000.0
 ONE = load_level_of(1)
+DRAFT_1 = replace(DRAFT_3, k=1)
 
 
 @pytest.fixture
@@ -131,10 +135,134 @@ def test_entries_that_changed_four_times_within_the_hour_are_left_alone(world: S
     assert list(edits_of(replace(newest, recommendation=None))) == []
 
 
-def test_saying_the_same_again_leaves_one_row(world: Site):
-    first, again = recommend(world), recommend(world)
+def test_asking_again_without_new_facts_leaves_the_row_as_it_is(world: Site):
+    (first,) = recommend(world).stored
 
-    assert [one.id for one in first.stored] == [one.id for one in again.stored]
+    again = recommend(world)
+
+    assert again.silence_reason is not None
+    assert "nothing new was seen since the last time" in again.silence_reason
+    with world.store.reading() as session:
+        assert recommendations.listed(session) == (first,)
+
+
+def more_records(first: int, count: int) -> Iterator[JournalRecord]:
+    """The same traffic, going on."""
+    for record in paying_records():
+        if record.seq <= count:
+            yield replace(
+                record, seq=first + record.seq - 1, at=START_S + (first + record.seq) * 0.1
+            )
+
+
+def pull(site: Site, records: Iterator[JournalRecord]) -> Site:
+    """Give the site more of its journal, half a minute later."""
+    found = tuple(records)
+    later = replace(site, clock=Clock(found[-1].at + 20))
+    with site.store.writing() as session:
+        cursor = facts.latest_cursor(session, site.engine)
+        assert cursor is not None
+        facts.add_page(session, cursor, page("boot", found))
+        facts.note_pull(session, cursor, later.clock(), later.clock())
+    return later
+
+
+def test_new_facts_that_say_the_same_update_the_row_in_place(world: Site):
+    (first,) = recommend(world).stored
+
+    (again,) = recommend(pull(world, more_records(401, 200))).stored
+
+    assert (again.id, again.revision) == (first.id, 2)
+    with world.store.reading() as session:
+        before, after = evidence.revisions(session, first.id)
+    assert (before.amount.passes, after.amount.passes) == (400, 600)
+    assert before.amount.windows == 1
+
+
+@pytest.mark.parametrize("refuse", ["reject", "roll back"])
+def test_what_was_refused_is_snoozed_and_says_until_when(world: Site, refuse: str):
+    (first,) = recommend(world).stored
+    if refuse == "reject":
+        reject(world, first.id, who="ann", why="not before the weekend")
+    else:
+        approve(world, first.id, who="ann")
+        roll_back(world, first.id, who="ann", why="not before the weekend")
+
+    (again,) = recommend(pull(world, more_records(401, 200))).stored
+
+    assert again.id != first.id
+    assert again.said.advice is Advice.NO_CHANGE
+    assert again.said.changes[0].proposed == OFF
+    assert "draft_model k=3 at load 1 is snoozed: #1 was" in again.said.reasons[0]
+    assert "by ann because not before the weekend; it comes back when" in again.said.reasons[0]
+    assert "400 more passes of the route put its mean above" in again.said.reasons[0]
+
+
+def test_nothing_is_recommended_while_all_routes_explore(world: Site):
+    before = world.actuator.read_back()
+    explored = Plan(entries=(PlanEntry(route="chat", load=ONE, setting=DRAFT_3),))
+    apply(world, exploring(explored, before, Purpose.EXPLORATION))
+
+    during = recommend(world)
+    live = world.actuator.read_back()
+
+    assert during.silence_reason is not None
+    assert "trying draft_model runs since 0 s; recommendations wait" in during.silence_reason
+    assert baseline(world, live).digest == before.digest
+
+    apply(world, exploring(before, live, Purpose.END_OF_EXPLORATION))
+    assert recommend(world).stored[0].said.changes[0].current == OFF
+
+
+def test_a_change_can_be_approved_while_its_place_explores(world: Site):
+    (first,) = recommend(world).stored
+    explored = Plan(entries=(PlanEntry(route="chat", load=ONE, setting=DRAFT_1),))
+    apply(world, exploring(explored, world.actuator.read_back(), Purpose.EXPLORATION))
+
+    assert approve(world, first.id, who="ann").state is State.PROMOTED
+    assert world.actuator.read_back().setting_for("chat", ONE) == DRAFT_3
+
+
+def exploring(wanted: Plan, before: Plan, purpose: Purpose) -> Intent:
+    return Intent(
+        plan=wanted,
+        before=before,
+        recommendation=None,
+        who="demo",
+        why="trying draft_model",
+        purpose=purpose,
+    )
+
+
+def test_after_the_traffic_has_ended_what_was_recommended_stands(world: Site):
+    (first,) = recommend(world).stored
+    much_later = Clock(START_S + 600)
+    with world.store.writing() as session:
+        cursor = facts.latest_cursor(session, world.engine)
+        assert cursor is not None
+        facts.note_pull(session, cursor, much_later.now_s, much_later.now_s)
+        plans.add(session, decided(world))
+    close_windows(replace(world, clock=much_later))
+
+    ended = recommend(replace(world, clock=much_later))
+
+    assert ended.silence_reason is not None
+    assert "the last traffic of bundled was 9 min ago" in ended.silence_reason
+    with world.store.reading() as session:
+        assert recommendations.listed(session) == (first,)
+
+
+def decided(site: Site) -> PlanChange:
+    return PlanChange(
+        engine=site.engine,
+        recommendation=None,
+        at=site.now(),
+        who="ann",
+        why="by hand",
+        outcome=Outcome.APPLIED,
+        plan=Plan(),
+        before=Plan(),
+    )
 
 
 def test_an_engine_that_was_not_read_lately_gets_no_recommendation(world: Site):
