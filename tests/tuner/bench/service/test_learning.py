@@ -56,7 +56,7 @@ def test_what_did_not_pass_the_gate_stays_out_and_is_told(
     assert learned.plan.digest == Plan().digest
     assert learned.approved == ()
     assert "not evaluated" in learned.refused[0]
-    assert any("Gate: draft_model k=3 was not evaluated" in line for line in lines)
+    assert any("Gate: draft_model k=3 on chat was not evaluated" in line for line in lines)
 
 
 def test_arms_are_off_fixed_settings_the_plan_and_the_adaptive_mode() -> None:

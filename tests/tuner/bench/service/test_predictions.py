@@ -56,7 +56,7 @@ def seen(arm: str, turn: int, speed: float, passes: int = 100, level: int = 1) -
 def test_what_was_approved_is_the_promise_and_what_is_open_stands_in_for_it() -> None:
     listed = [
         stored(3, State.PENDING, change(DRAFT_3), change(LOOKUP_5, load=LOAD_4)),
-        stored(2, State.PROMOTED, replace(change(DRAFT_3), speedup=Interval.certain(1.3))),
+        stored(2, State.PROMOTED, replace(change(DRAFT_3), over_off=Interval.certain(1.3))),
         stored(1, State.SUPERSEDED, change(DRAFT_3, load=LOAD_4)),
     ]
     live = plan(("chat", LOAD_1, DRAFT_3), ("chat", LOAD_4, LOOKUP_5))
@@ -135,7 +135,7 @@ def test_coverage_and_error_are_of_all_predictions() -> None:
 
 
 def test_a_speed_above_tokens_per_pass_is_counted_whatever_became_of_it() -> None:
-    impossible = replace(change(DRAFT_3), speedup=Interval(low=1.5, mean=1.9, high=3.0))
+    impossible = replace(change(DRAFT_3), over_off=Interval(low=1.5, mean=1.9, high=3.0))
     listed = [
         stored(1, State.SUPERSEDED, impossible, change(LOOKUP_5, load=LOAD_4)),
         stored(2, State.PENDING, replace(impossible, proposed=OFF)),
