@@ -20,6 +20,7 @@ from tuner.store.schema_learning import (
     DriftAlarmRow,
     DriftHistoryRow,
     EngineIdentityRow,
+    EnvelopeRow,
     TrialRow,
 )
 from tuner.store.table_base import Base, key_column, parent_column
@@ -40,6 +41,7 @@ __all__ = [
     "DriftHistoryRow",
     "EngineIdentityRow",
     "EngineSampleRow",
+    "EnvelopeRow",
     "EvaluationRow",
     "JobRunRow",
     "LeaseRow",
