@@ -30,13 +30,21 @@ from dashboards.views.route import (
     RouteView,
     SettingRow,
 )
-from dashboards.views.traffic import Cell, EngineHealth, LoadTotal, Overview, Proposal
+from dashboards.views.traffic import (
+    AutopilotLine,
+    Cell,
+    EngineHealth,
+    LoadTotal,
+    Overview,
+    Proposal,
+)
 
 __all__ = [
     "AlarmLine",
     "ArmCounts",
     "ArmFigures",
     "AuditLine",
+    "AutopilotLine",
     "Cell",
     "CostRow",
     "DivergenceLine",

@@ -131,6 +131,25 @@ class EngineHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AutopilotLine:
+    """A route with an envelope of the control loop.
+
+    Attributes:
+        engine: engine name.
+        route: route name.
+        is_active: whether the loop acts on it now.
+        changes: entries of the plan that the loop changed since the envelope was approved.
+        fallbacks: times that it fell back by itself since then.
+    """
+
+    engine: str
+    route: str
+    is_active: bool
+    changes: int
+    fallbacks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The first page.
 
@@ -144,6 +163,7 @@ class Overview:
         loads: engine totals by load level.
         waiting: recommendations of a change that wait for a decision.
         alarms: drift that lasts and that nobody acknowledged.
+        autopilot: routes with an envelope of the control loop, by name.
     """
 
     at: datetime
@@ -155,3 +175,4 @@ class Overview:
     loads: tuple[LoadTotal, ...]
     waiting: int
     alarms: tuple[AlarmLine, ...]
+    autopilot: tuple[AutopilotLine, ...] = ()

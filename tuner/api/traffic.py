@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from dashboards.console import PERIODS_S
 from dashboards.errors import InvalidAction, NotFound
-from dashboards.views import AlarmLine, EngineHealth, Overview, RouteView
+from dashboards.views import AlarmLine, AutopilotLine, EngineHealth, Overview, RouteView
 from policy.types import Window
 from tuner.api.cells import cells_of, load_totals
 from tuner.api.curves import cost_rows, curves_of, draft_rows, history_of, setting_rows
@@ -19,7 +19,8 @@ from tuner.api.drifting import alarm_line
 from tuner.api.live_plan import LivePlan, LivePlanReader
 from tuner.api.sums import grouped
 from tuner.settings import Settings
-from tuner.store import Store, drift, facts, jobs, observations, recommendations
+from tuner.store import Store, drift, envelopes, facts, jobs, observations, recommendations
+from tuner.store.envelopes import EnvelopeState, StoredEnvelope
 from tuner.store.recommendations import State, StoredRecommendation
 
 INGEST_JOB = "ingest"
@@ -54,6 +55,7 @@ class TrafficReader:
             )
             health = self._health(session, live, at)
             alarms = self._alarms(session)
+            flying = envelopes.current(session, self.settings.engine_name)
         start, end = _span(windows)
         return Overview(
             at=at,
@@ -65,6 +67,7 @@ class TrafficReader:
             loads=load_totals(windows),
             waiting=sum(bool(changes_of(one.said)) for one in waiting),
             alarms=alarms,
+            autopilot=tuple(_autopilot_line(one) for one in flying),
         )
 
     def route(self, name: str, period_s: int) -> RouteView:
@@ -169,4 +172,14 @@ def _span(windows: Sequence[Window]) -> tuple[datetime | None, datetime | None]:
     return (
         _moment(min((window.start_s for window in windows), default=None)),
         _moment(max((window.end_s for window in windows), default=None)),
+    )
+
+
+def _autopilot_line(one: StoredEnvelope) -> AutopilotLine:
+    return AutopilotLine(
+        engine=one.engine,
+        route=one.route,
+        is_active=one.state is EnvelopeState.ACTIVE,
+        changes=one.num_changes,
+        fallbacks=one.num_fallbacks,
     )

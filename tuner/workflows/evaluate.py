@@ -8,7 +8,7 @@ from datetime import timedelta
 from collectors.records import OFF, Setting
 from policy.types import Advice
 from tuner.errors import NotEvaluated
-from tuner.store import captures, divergences, evaluations, recommendations, replays
+from tuner.store import captures, divergences, envelopes, evaluations, recommendations, replays
 from tuner.store.divergences import StoredDivergence
 from tuner.store.evaluations import Evaluation
 from tuner.store.recommendations import State, StoredRecommendation
@@ -51,7 +51,7 @@ def evaluate(site: Site, setting: Setting) -> Evaluation:
 
 
 def evaluate_pending(site: Site) -> str:
-    """Evaluate every Setting that a pending recommendation proposes and nobody has evaluated."""
+    """Evaluate what a pending recommendation proposes or an envelope allows and nobody has."""
     if not site.settings.require_evaluation:
         return "evaluation is not required"
     with site.store.reading() as session:
@@ -64,6 +64,7 @@ def evaluate_pending(site: Site) -> str:
         for setting in proposed_settings(stored)
         if missing_reason(site, setting) is not None
     }
+    wanted |= {arm for arm in _arms_in_envelopes(site) if missing_reason(site, arm) is not None}
     verdicts = [evaluate(site, setting) for setting in sorted(wanted, key=lambda one: one.label)]
     passing = sum(verdict.is_passing for verdict in verdicts)
     return f"evaluated {len(verdicts)} Settings, {passing} passing"
@@ -134,6 +135,14 @@ def verdict_on(site: Site, digest: str, report: StoredDivergence, run: StoredRep
         divergence=report.id,
         replay=run.id,
     )
+
+
+def _arms_in_envelopes(site: Site) -> set[Setting]:
+    """Return the arms that the control loop could use on a route if they had passed."""
+    with site.store.reading() as session:
+        stored = envelopes.current(session, site.engine)
+    flying = [one.envelope for one in stored if one.is_on_autopilot]
+    return {arm for one in flying for arm in one.within(site.possible_arms())} - {OFF}
 
 
 def _store(site: Site, evaluation: Evaluation) -> Evaluation:
