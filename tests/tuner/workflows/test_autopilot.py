@@ -311,7 +311,7 @@ def test_a_plan_that_people_change_meanwhile_is_kept(site: Site):
 def test_a_route_on_autopilot_gets_no_recommendation_and_says_since_when(site: Site):
     approve(site)
 
-    said = {one.route: one.reason for one in recommend(site).said}
+    said = {one.route: " ".join(one.reasons) for one in recommend(site).said}
 
     assert "on autopilot since" in said["chat"]
     assert on_autopilot_reason(site, "story") is None
