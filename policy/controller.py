@@ -130,19 +130,31 @@ class Controller:
         """Windows that a fit of step times waits for even where it is needed."""
         return len(self._state.learner.cost.steps) // SHAPES_PER_WINDOW
 
-    def decide(self, mix: Mix, now_s: float) -> Decision:
+    def decide(
+        self,
+        mix: Mix,
+        now_s: float,
+        *,
+        allowed: Mapping[str, frozenset[Setting]] | None = None,
+        pinned: Mapping[str, Setting] | None = None,
+    ) -> Decision:
         """Choose the Settings of a batch.
 
         Args:
             mix: the rows of each route and the context they hold.
             now_s: the present, Unix seconds.
+            allowed: the arms of a route to choose from beside off; all where it is not named.
+            pinned: what a route runs whatever happens: it is reckoned with and never changed.
         """
+        pinned = pinned or {}
         self._state.is_held = False
         if not all(0 < rows < MOST_ROWS for rows in mix.rows_by_route.values()):
-            return Decision(settings=dict.fromkeys(mix.rows_by_route, OFF))
+            return Decision(settings={name: pinned.get(name, OFF) for name in mix.rows_by_route})
         knowledge = self._knowledge(now_s)
         settings, exploring, goodputs = {}, set(), []
-        for batch in self._batches(knowledge, mix):
+        for found_batch in self._batches(knowledge, mix):
+            batch = _restricted(found_batch, allowed or {}, pinned)
+            self._hold(batch, pinned)
             belief = Belief(self._state.learner.regimes, knowledge, batch, mix.context_tokens)
             bounds = None if mix.is_lone else step_bounds(knowledge, mix)
             running = self._state.running
@@ -150,19 +162,19 @@ class Controller:
             num_draws = self._options.num_draws
             evaluation = PlanEvaluation(batch, belief, self._generator, num_draws)
             found = PlanChoice(evaluation, self._options, bounds, charge)
-            plan, tried = self._settled(found, batch, now_s)
+            plan, tried = self._settled(found, batch, now_s, pinned)
             goodputs.append(found.goodput(plan))
             for route, name in enumerate(batch.routes[0]):
                 settings[name] = batch.arms[plan[route]]
                 if route in tried:
                     exploring.add(name)
         for name in mix.rows_by_route:
-            settings.setdefault(name, OFF)
+            settings[name] = pinned.get(name, settings.get(name, OFF))
         self._state.running |= settings
         changed, self._state.changed = frozenset(self._state.changed), set()
         return Decision(
             settings=settings,
-            exploring=frozenset(exploring),
+            exploring=frozenset(exploring) - pinned.keys(),
             goodput=goodputs[0] if len(goodputs) == 1 else None,
             changed=changed,
         )
@@ -187,9 +199,17 @@ class Controller:
             found = [shared_batch(knowledge, [mix], self._limits)]
         return [batch for batch in found if batch is not None]
 
-    def _settled(self, found: PlanChoice, batch: Batch, now_s: float) -> tuple[Ints, set[int]]:
+    def _hold(self, batch: Batch, pinned: Mapping[str, Setting]) -> None:
+        """Take what pinned routes run as in force."""
+        for name, setting in pinned.items():
+            self._state.in_force[name, batch.loads[0]] = self._state.last[name] = setting
+
+    def _settled(
+        self, found: PlanChoice, batch: Batch, now_s: float, pinned: Mapping[str, Setting]
+    ) -> tuple[Ints, set[int]]:
         """Return the plan to run and the routes that explore in it."""
         names, load = batch.routes[0], batch.loads[0]
+        held = {route for route, name in enumerate(names) if name in pinned}
         current = self._current(batch, load)
         frozen = {
             route
@@ -198,7 +218,7 @@ class Controller:
         }
         if frozen and not found.is_safe(current):
             frozen = set()
-        best = found.improved(current, frozen)
+        best = found.improved(current, frozen | held)
         is_held = not found.is_safe(best)
         self._state.is_held |= is_held
         if is_held:
@@ -207,7 +227,7 @@ class Controller:
             else:
                 best = found.safest([current])
         self._put_in_force(batch, best, now_s)
-        open_routes = [self._tries.has(name, load, now_s) for name in names]
+        open_routes = [name not in pinned and self._tries.has(name, load, now_s) for name in names]
         tried = found.explored(best, np.array(open_routes), self._tokens.price)
         rows = float(batch.rows[0][tried != best].sum())
         if not rows or not self._tokens.affords(rows):
@@ -229,7 +249,7 @@ class Controller:
             self._state.in_force.get((name, load), self._state.last.get(name, OFF))
             for name in batch.routes[0]
         ]
-        plan = np.array([number[setting] for setting in held], dtype=np.intp)
+        plan = np.array([number.get(setting, OFF_ARM) for setting in held], dtype=np.intp)
         legal = batch.allowed[0][np.arange(len(plan)), plan]
         return np.where(legal, plan, OFF_ARM)
 
@@ -240,3 +260,17 @@ class Controller:
             if key in self._state.in_force and self._state.in_force[key] != setting:
                 self._edits.spend(name, load, now_s)
             self._state.in_force[key] = self._state.last[name] = setting
+
+
+def _restricted(
+    batch: Batch, allowed: Mapping[str, frozenset[Setting]], pinned: Mapping[str, Setting]
+) -> Batch:
+    """Leave each route the arms it may run; off stays."""
+    legal = {**allowed, **{name: frozenset((setting,)) for name, setting in pinned.items()}}
+    if not legal:
+        return batch
+    mask = batch.allowed.copy()
+    for route, name in enumerate(batch.routes[0]):
+        if name in legal:
+            mask[0, route] &= [arm == OFF or arm in legal[name] for arm in batch.arms]
+    return replace(batch, allowed=mask)

@@ -14,7 +14,15 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dashboards.views import AlarmLine, Cell, EngineHealth, InForce, JobsView, Overview
+from dashboards.views import (
+    AlarmLine,
+    AutopilotLine,
+    Cell,
+    EngineHealth,
+    InForce,
+    JobsView,
+    Overview,
+)
 from policy.outcome import Basis
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,6 +38,9 @@ DECLARED = {
     "spectuner_jobs_failing": "jobs whose newest run failed",
     "spectuner_acceptance_ratio": "accepted over drafted tokens, last five minutes",
     "spectuner_pass_tokens": "tokens per target pass, last five minutes",
+    "spectuner_autopilot_active": "1 where the control loop acts on a route, 0 where it fell back",
+    "spectuner_autopilot_changes_total": "plan entries changed by the control loop",
+    "spectuner_autopilot_fallbacks_total": "times that the control loop fell back by itself",
     "spectuner_drift_alarms": "drift alarms that last and that nobody acknowledged, by kind",
     "spectuner_recommended_gain_ratio": "predicted gain of the engine's total, newest advice",
     "spectuner_route_speed_over_off_predicted_ratio": (
@@ -120,6 +131,7 @@ def _families(overview: Overview, jobs: JobsView) -> Iterator[Metric]:
     if overview.last_traffic_at is not None:
         passed = (overview.at - overview.last_traffic_at).total_seconds()
         yield _single("spectuner_traffic_age_seconds", max(0.0, passed))
+    yield from _autopilot_families(overview.autopilot)
 
 
 def _engine_families(overview: Overview) -> Iterator[Metric]:
@@ -190,6 +202,25 @@ def _alarm_family(alarms: Iterable[AlarmLine]) -> Metric:
     for place, count in sorted(places.items()):
         family.add_metric(place, count)
     return family
+
+
+def _autopilot_families(lines: Iterable[AutopilotLine]) -> Iterator[Metric]:
+    names, labels = ("changes", "fallbacks"), ("engine", "route")
+    active = _gauge("spectuner_autopilot_active", labels)
+    changes, fallbacks = (
+        CounterMetricFamily(
+            f"spectuner_autopilot_{name}",
+            DECLARED[f"spectuner_autopilot_{name}_total"],
+            labels=labels,
+        )
+        for name in names
+    )
+    for line in lines:
+        place = (line.engine, line.route)
+        active.add_metric(place, float(line.is_active))
+        changes.add_metric(place, line.changes)
+        fallbacks.add_metric(place, line.fallbacks)
+    yield from (active, changes, fallbacks)
 
 
 def _gauge(name: str, labels: tuple[str, ...] = ()) -> GaugeMetricFamily:

@@ -138,6 +138,9 @@ class Settings(BaseSettings):
     explore_live: bool = Field(
         False, description="let the service try Settings on at most 2 % of a route's live tokens"
     )
+    autopilot_interval_s: Seconds = Field(
+        10.0, description="between ticks of the control loop, on routes with an envelope"
+    )
     change_interval_s: Seconds = Field(
         3600.0, description="between changes of one plan entry, after the first four"
     )

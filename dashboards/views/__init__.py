@@ -35,6 +35,7 @@ from dashboards.views.route import (
     SettingRow,
 )
 from dashboards.views.traffic import (
+    AutopilotLine,
     Cell,
     EngineHealth,
     InForce,
@@ -49,6 +50,7 @@ __all__ = [
     "ArmCounts",
     "ArmFigures",
     "AuditLine",
+    "AutopilotLine",
     "Cell",
     "CostRow",
     "Difference",

@@ -172,6 +172,25 @@ class Worst:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AutopilotLine:
+    """A route with an envelope of the control loop.
+
+    Attributes:
+        engine: engine name.
+        route: route name.
+        is_active: whether the loop acts on it now.
+        changes: entries of the plan that the loop changed since the envelope was approved.
+        fallbacks: times that it fell back by itself since then.
+    """
+
+    engine: str
+    route: str
+    is_active: bool
+    changes: int
+    fallbacks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The first page.
 
@@ -189,6 +208,7 @@ class Overview:
         worst: the route that loses most against its best legal answer, breaks a limit or missed a
             prediction; None where none is known to.
         in_force: what recommendations brought into force, predicted beside measured.
+        autopilot: routes with an envelope of the control loop, by name.
     """
 
     at: datetime
@@ -203,3 +223,4 @@ class Overview:
     last_traffic_at: datetime | None
     worst: Worst | None
     in_force: tuple[InForce, ...]
+    autopilot: tuple[AutopilotLine, ...] = ()

@@ -357,3 +357,32 @@ def test_no_input_whatever_yields_a_plan_outside_the_bounds(
 def test_options_that_mean_nothing_are_refused(knobs: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(knobs))):
         controller(**knobs)
+
+
+def test_a_pinned_route_runs_what_it_is_pinned_to_whatever_is_known() -> None:
+    loop = controller()
+    for number in range(6):
+        loop.observe(sound_window(number))
+    mix = mix_of({"chat": 4.0, "code": 4.0})
+    free = loop.decide(mix, END_S + 10)
+    pinned = {"chat": next(arm for arm in ARMS if arm not in (OFF, free.settings["chat"]))}
+
+    decision = loop.decide(mix, END_S + 11, pinned=pinned)
+
+    assert decision.settings["chat"] == pinned["chat"]
+    assert "chat" not in decision.exploring
+
+
+def test_a_route_runs_only_what_it_is_allowed_or_off() -> None:
+    loop = controller()
+    for number in range(6):
+        loop.observe(sound_window(number))
+    mix = mix_of({"chat": 4.0, "code": 4.0})
+    free = loop.decide(mix, END_S + 10)
+    assert free.settings["chat"] != OFF
+
+    none_allowed = loop.decide(mix, END_S + 11, allowed={"chat": frozenset()})
+    assert none_allowed.settings["chat"] == OFF
+
+    unknown = {"chat": Setting(method=ARMS[1].method, k=ARMS[1].k + 40)}
+    assert loop.decide(mix, END_S + 12, pinned=unknown).settings["chat"] == unknown["chat"]

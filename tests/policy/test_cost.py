@@ -102,9 +102,12 @@ def test_longer_contexts_have_their_own_time() -> None:
 
 def test_windows_add_up_as_sums_and_not_as_means() -> None:
     short = replace(step_costs(linear_s, 1, (0,))[0], steps=10, total_s=0.1)
-    long = replace(short, steps=30, total_s=0.9)
-    model = CostModel.empty().updated(window(costs=[short])).updated(window(costs=[long]))
-    assert step_s(model, 1, 1, 512) == pytest.approx(1.0 / 40, rel=1e-4)
+    long = replace(short, steps=30, total_s=0.306)
+    paced = replace(step_costs(linear_s, 2, (0,))[0], steps=10_000, total_s=150.0)
+    model = CostModel.empty()
+    for costs in ([short, paced], [long, paced]):
+        model = model.updated(window(costs=costs))
+    assert step_s(model, 1, 1, 512) == pytest.approx(0.406 / 40, rel=1e-3)
 
 
 def test_old_costs_fade() -> None:

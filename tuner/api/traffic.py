@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from dashboards.console import PERIODS_S
 from dashboards.errors import InvalidAction, NotFound
-from dashboards.views import AlarmLine, EngineHealth, Overview, RouteView
+from dashboards.views import AlarmLine, AutopilotLine, EngineHealth, Overview, RouteView
 from policy.materiality import snooze_line
 from policy.types import Window
 from tuner.api.cells import cells_of, load_totals
@@ -21,7 +21,8 @@ from tuner.api.live_plan import LivePlan, LivePlanReader
 from tuner.api.standing import in_force, worst
 from tuner.api.sums import grouped
 from tuner.settings import Settings
-from tuner.store import Store, drift, facts, jobs, observations, recommendations
+from tuner.store import Store, drift, envelopes, facts, jobs, observations, recommendations
+from tuner.store.envelopes import EnvelopeState, StoredEnvelope
 from tuner.store.recommendations import State, StoredRecommendation
 from tuner.workflows.refusals import refusals_of
 
@@ -62,6 +63,7 @@ class TrafficReader:
                 session, self.settings.engine_name, self.settings.routes, windows, standing
             )
             last_s = facts.last_at_s(session, self.settings.engine_name)
+            flying = envelopes.current(session, self.settings.engine_name)
         start, end = _span(windows)
         return Overview(
             at=at,
@@ -76,6 +78,7 @@ class TrafficReader:
             last_traffic_at=_moment(last_s) or end,
             worst=loser,
             in_force=standing,
+            autopilot=tuple(_autopilot_line(one) for one in flying),
         )
 
     def route(self, name: str, period_s: int) -> RouteView:
@@ -182,4 +185,14 @@ def _span(windows: Sequence[Window]) -> tuple[datetime | None, datetime | None]:
     return (
         _moment(min((window.start_s for window in windows), default=None)),
         _moment(max((window.end_s for window in windows), default=None)),
+    )
+
+
+def _autopilot_line(one: StoredEnvelope) -> AutopilotLine:
+    return AutopilotLine(
+        engine=one.engine,
+        route=one.route,
+        is_active=one.state is EnvelopeState.ACTIVE,
+        changes=one.num_changes,
+        fallbacks=one.num_fallbacks,
     )

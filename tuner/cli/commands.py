@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli import (
+    autopilot,
     bench,
     calibrate,
     database,
@@ -71,6 +72,7 @@ app.command(rich_help_panel=_REVIEW)(review.approve)
 app.command(rich_help_panel=_REVIEW)(review.reject)
 app.command(rich_help_panel=_REVIEW)(review.hold)
 app.command(rich_help_panel=_REVIEW)(review.rollback)
+app.add_typer(autopilot.app, name="autopilot", rich_help_panel=_REVIEW)
 app.command(rich_help_panel=_REVIEW)(replay.replay)
 app.command(rich_help_panel=_REVIEW)(divergence.divergence)
 app.command(rich_help_panel=_STUDY)(theory.theory)

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from tuner.jobs.due import Daily, Every, Schedule
 from tuner.settings import Settings
+from tuner.workflows.autopilot import autopilot
 from tuner.workflows.capture import capture
 from tuner.workflows.drift import watch_drift
 from tuner.workflows.explore import explore
@@ -99,6 +100,12 @@ def _deciding_jobs(settings: Settings) -> tuple[Job, ...]:
             schedule=Every(seconds=settings.window_s, is_punctual=True),
             does="draw what is tried on live traffic in a window, where the settings allow it",
             run=explore,
+        ),
+        Job(
+            name="autopilot",
+            schedule=Every(seconds=settings.autopilot_interval_s),
+            does="let the control loop act on routes with an envelope, or fall back",
+            run=autopilot,
         ),
         Job(
             name="keep_plan",

@@ -21,6 +21,7 @@ from tuner.store.schema_learning import (
     DriftAlarmRow,
     DriftHistoryRow,
     EngineIdentityRow,
+    EnvelopeRow,
     TrialRow,
 )
 from tuner.store.table_base import Base, key_column, parent_column
@@ -42,6 +43,7 @@ __all__ = [
     "DriftHistoryRow",
     "EngineIdentityRow",
     "EngineSampleRow",
+    "EnvelopeRow",
     "EvaluationRow",
     "GateRunRow",
     "JobRunRow",

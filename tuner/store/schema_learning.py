@@ -81,6 +81,43 @@ class TrialRow(Base):
     reason: Mapped[str | None] = mapped_column(Text)
 
 
+class EnvelopeRow(Base):
+    """What the control loop may do on a route; one that is not withdrawn at most.
+
+    ``body`` is the envelope, ``approved`` the route's plan entries that come back when the loop
+    falls back, ``is_owed`` tells that the engine does not have them yet. The two numbers count
+    entries that the loop changed, and times that it fell back.
+    """
+
+    __tablename__ = "envelopes"
+    __table_args__ = (
+        Index(
+            "uq_envelopes_current",
+            "engine",
+            "route",
+            unique=True,
+            sqlite_where=text("state <> 'withdrawn'"),
+            postgresql_where=text("state <> 'withdrawn'"),
+        ),
+    )
+
+    id: Mapped[int] = key_column()
+    engine: Mapped[str] = mapped_column(String(64))
+    route: Mapped[str] = mapped_column(String(64))
+    body: Mapped[object] = mapped_column(Json)
+    approved: Mapped[object] = mapped_column(Json)
+    state: Mapped[str] = mapped_column(String(16))
+    at: Mapped[datetime] = mapped_column(UtcTime)
+    who: Mapped[str] = mapped_column(Text)
+    why: Mapped[str] = mapped_column(Text)
+    changed_at: Mapped[datetime] = mapped_column(UtcTime)
+    changed_by: Mapped[str] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(Text)
+    is_owed: Mapped[bool] = mapped_column(Boolean)
+    num_changes: Mapped[int] = mapped_column(Integer)
+    num_fallbacks: Mapped[int] = mapped_column(Integer)
+
+
 class DriftHistoryRow(Base):
     """What drift detection keeps of one route; an empty scope is the traffic of all.
 

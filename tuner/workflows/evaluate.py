@@ -14,7 +14,7 @@ from collectors.records import OFF, LoadLevel, Setting, load_level_of
 from policy.gate import gate_verdict, unmeasured_loads
 from policy.types import Advice
 from tuner.errors import NotEvaluated, NothingToDo
-from tuner.store import captures, evaluations, recommendations, route_proofs
+from tuner.store import captures, envelopes, evaluations, recommendations, route_proofs
 from tuner.store.evaluations import Evaluation
 from tuner.store.recommendations import State, StoredRecommendation
 from tuner.store.route_proofs import ProvedOutputs, ProvedSpeed
@@ -80,7 +80,7 @@ def evaluate(
 
 
 def missing_evaluations(site: Site) -> tuple[tuple[str, Setting], ...]:
-    """Return the routes and Settings that pending recommendations propose and nobody passed."""
+    """Return the routes and Settings that pending recommendations propose or envelopes allow."""
     with site.store.reading() as session:
         pending = recommendations.listed(
             session, engine=site.engine, states=(State.PENDING, State.HELD)
@@ -90,6 +90,11 @@ def missing_evaluations(site: Site) -> tuple[tuple[str, Setting], ...]:
         for stored in pending
         for setting in proposed_settings(stored)
         if missing_reason(site, setting, stored.route, proposed_loads(stored, setting)) is not None
+    }
+    wanted |= {
+        (route, setting)
+        for route, setting in _arms_in_envelopes(site)
+        if missing_reason(site, setting, route, ()) is not None
     }
     return tuple(sorted(wanted, key=lambda one: (one[0], one[1].label)))
 
@@ -195,6 +200,20 @@ def proposed_loads(stored: StoredRecommendation, setting: Setting) -> tuple[Load
 
 def _sentence(outputs: ProvedOutputs | None) -> str:
     return "no output was compared" if outputs is None else outputs.summary.verdict
+
+
+def _arms_in_envelopes(site: Site) -> set[tuple[str, Setting]]:
+    """Return the arms that the control loop could use on a route if they had passed."""
+    with site.store.reading() as session:
+        stored = envelopes.current(session, site.engine)
+    arms = site.possible_arms()
+    return {
+        (one.route, arm)
+        for one in stored
+        if one.is_on_autopilot
+        for arm in one.envelope.within(arms)
+        if arm != OFF
+    }
 
 
 def _made_outputs(

@@ -21,6 +21,7 @@ from tuner.settings import Settings
 from tuner.store import evidence, outcomes, plans, recommendations, request_samples
 from tuner.store.plans import Outcome, PlanChange
 from tuner.store.recommendations import StoredRecommendation
+from tuner.workflows.autopilot_state import on_autopilot_reason
 from tuner.workflows.baseline import baseline, trying_reason
 from tuner.workflows.calibrate import calibration_of
 from tuner.workflows.drift import Ground, ground
@@ -154,7 +155,10 @@ def _ask_policy(
 ) -> tuple[Recommendation, ...]:
     """Return what the policy says; routes under an alarm get no answer and keep what they have."""
     routes = routes_of(site, found.windows)
-    waiting = {route.name: found.waiting_reason(route.name) for route in routes}
+    waiting = {
+        route.name: on_autopilot_reason(site, route.name) or found.waiting_reason(route.name)
+        for route in routes
+    }
     with site.store.reading() as session:
         applied = plans.listed(session, site.engine, outcome=Outcome.APPLIED, limit=EDITS_READ)
         samples = request_samples.newest(session, site.engine, REQUESTS_READ)

@@ -24,6 +24,7 @@ from tuner.actuators.bundled import BundledActuator
 from tuner.errors import Interrupted
 from tuner.settings import Settings
 from tuner.store import Store, open_store
+from tuner.workflows.autopilot_memory import AutopilotMemory
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0, read=30.0)
 
@@ -43,6 +44,7 @@ class Site:
         generator: returns a source of randomness for the policy.
         stopping: set when the service stops; long workflows end at their next safe point.
         memory: what recommendations learned from windows so far; the job ``recommend`` has it.
+        autopilot: what the control loop remembers between ticks; the job ``autopilot`` has it.
         plan_lock: held in this service while a trial is begun or ended, and while the plan found in
             force is logged.
     """
@@ -57,6 +59,7 @@ class Site:
     generator: Callable[[], np.random.Generator] = np.random.default_rng
     stopping: threading.Event = field(default_factory=threading.Event)
     memory: Recollection = field(default_factory=Recollection)
+    autopilot: AutopilotMemory = field(default_factory=AutopilotMemory)
     plan_lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property

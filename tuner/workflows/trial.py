@@ -17,6 +17,7 @@ from tuner.store import observations, plans, trials
 from tuner.store.plans import Outcome
 from tuner.store.trials import StoredTrial
 from tuner.workflows.apply import Intent, begin, fail, send, succeed
+from tuner.workflows.autopilot_state import on_autopilot_reason
 from tuner.workflows.deciding import Draw
 from tuner.workflows.drift import waiting_reason
 from tuner.workflows.ingest import silence_reason
@@ -221,6 +222,9 @@ def refusal_reason(site: Site, live: Plan, route: str, trial: Trial) -> str | No
     label = trial.setting.label
     if live.setting_for(route, trial.load) == trial.setting:
         return f"{label} is in force on {route} at load {trial.load.label} already"
+    flying = on_autopilot_reason(site, route)
+    if flying is not None:
+        return f"{route} is {flying}"
     waiting = waiting_reason(site, route)
     if waiting is not None:
         return f"{route} is {waiting} Nothing is tried until that is over or acknowledged"
