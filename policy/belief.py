@@ -107,7 +107,8 @@ class Belief:
 
     def next_paces(self, generator: np.random.Generator, num_draws: int) -> Floats:
         """Draw the log pace of the next window; [N]."""
-        return self._knowledge.cost.paces.next_draws(generator, num_draws)
+        paces = self._knowledge.paces or self._knowledge.cost.paces
+        return paces.next_draws(generator, num_draws)
 
     def _mean(self, name: str) -> dict[Kind, Floats]:
         return {

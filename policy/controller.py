@@ -23,6 +23,7 @@ from policy.goodput import Batch
 from policy.knowledge import MOST_ROWS, Knowledge, Mix, Venture
 from policy.learning import Learner
 from policy.options import ControlOptions
+from policy.pace import PaceLog
 from policy.plan_choice import PlanChoice
 from policy.plan_evaluation import OFF_ARM, PlanEvaluation
 from policy.scenes import lone_batch, shared_batch, step_bounds
@@ -58,6 +59,7 @@ class _State:
     num_windows: int = 0
     is_held: bool = False
     unpriced: list[Window] = field(default_factory=list)
+    paces: PaceLog = field(default_factory=PaceLog)
     tables: dict[tuple[object, ...], tuple[float, float, Floats] | Floats] = field(
         default_factory=dict
     )
@@ -112,6 +114,8 @@ class Controller:
         was_risked = self._tokens.is_at_risk
         self._tokens.earn(window)
         state.unpriced.append(window)
+        if window.step_costs:
+            state.paces = state.paces.with_window(state.learner.cost.pace_of(window, state.paces))
         state.num_windows += 1
         is_due = len(state.unpriced) >= self._options.windows_per_cost_fit(state.num_windows)
         is_awaited = state.is_held and len(state.unpriced) > self._patience
@@ -119,6 +123,7 @@ class Controller:
             for each in state.unpriced:
                 state.learner.price(each)
             state.unpriced, state.tables = [], {}
+            state.paces = state.learner.cost.paces
 
     @property
     def _patience(self) -> int:
@@ -171,6 +176,7 @@ class Controller:
             posteriors={},
             venture=Venture(),
             tables=self._state.tables,
+            paces=self._state.paces,
         )
 
     def _batches(self, knowledge: Knowledge, mix: Mix) -> list[Batch]:

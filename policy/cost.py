@@ -108,7 +108,7 @@ class CostModel:
         faded, fresh = self._weight(as_of_s - before), self._weight(as_of_s - window.end_s)
         steps, drafts = scaled(self.steps, faded), scaled(self.drafts, faded)
         new_steps, new_drafts = costs(window)
-        pace = self._pace_of(new_steps)
+        pace = self._told_by(new_steps)
         quick = math.exp(-pace.log)
         for shape, timing in new_steps.items():
             paced = replace(timing.slowed(quick), pace_variance=pace.variance)
@@ -126,8 +126,12 @@ class CostModel:
             paces=self.paces.with_window(pace) if new_steps else self.paces,
         )
 
-    def _pace_of(self, new_steps: Mapping[Shape, Timing]) -> Pace:
-        """Return the pace of a window, told by the shapes that were timed before."""
+    def pace_of(self, window: Window, paces: PaceLog) -> Pace:
+        """Return the pace of a window that was not learned from yet, after others."""
+        return self._told_by(costs(window)[0], paces)
+
+    def _told_by(self, new_steps: Mapping[Shape, Timing], paces: PaceLog | None = None) -> Pace:
+        """Return the pace of steps, told by the shapes that were timed before."""
         errors = []
         for shape, timing in new_steps.items():
             known = self.steps.get(shape, NOTHING)
@@ -135,7 +139,7 @@ class CostModel:
                 own, held = timing.relative_error, known.relative_error
                 variance = own**2 + held**2 + known.pace_error**2 + LEAST_ERROR**2
                 errors.append((math.log(timing.mean_s / known.mean_s), variance, timing.count))
-        return self.paces.told_by(errors)
+        return (paces or self.paces).told_by(errors)
 
     def measured(self, rows: float, positions: float, context_tokens: float) -> Timing | None:
         """Return the timing of a shape that was measured often enough; None otherwise."""

@@ -13,6 +13,7 @@ from policy.acceptance import AcceptanceModel, Posterior
 from policy.adaptive import AtLoad, Kind, kind_of
 from policy.cost import CostModel
 from policy.outlook import Outlook
+from policy.pace import PaceLog
 from policy.smoother import REACH_OCTAVES, Reach
 from policy.statistics import Floats, Ints
 from policy.tally import family_of
@@ -85,6 +86,7 @@ class Knowledge:
         outlook: what passes yield in the long run; None to take the mean over all regimes.
         depths: evidenced draft positions by route and kind, as asked for so far.
         tables: step and draft times laid out for batches, as asked for so far.
+        paces: the machine's pace up to now, where step times were learned up to earlier only.
     """
 
     acceptance: AcceptanceModel
@@ -98,6 +100,7 @@ class Knowledge:
     tables: dict[tuple[object, ...], tuple[float, float, Floats] | Floats] = field(
         default_factory=dict
     )
+    paces: PaceLog | None = None
 
     def posterior(self, route: str, kind: Kind) -> Posterior:
         """Return the belief about a kind of Setting on a route."""

@@ -35,6 +35,10 @@ USUAL_SPREAD = 0.01
 USUAL_WINDOWS = 4.0
 """The spread of a quiet machine's pace over windows, and the windows that this guess counts for."""
 
+LEAP_CHANCE = 0.05
+LEAP = 1.0
+"""A window's pace may be another altogether, by a factor of e or so, with this chance."""
+
 REMEMBERED = 64
 NEAR = 0.15
 """How alike two paces are that are thought to go on alike."""
@@ -173,18 +177,15 @@ class PaceLog:
         """
         if not self.paces:
             return Pace(log=0.0, variance=0.0)
-        prior = Pace(log=self.usual, variance=self.variance)
+        prior = self._expected_next()
         if not errors:
             return prior
         logs, variances, steps = np.array(errors, dtype=np.float64).T
         weights = steps / variances
         middle = _weighted_median(logs, weights)
-        precision = float((1 / (variances + USUAL_SPREAD**2)).sum())
-        kept = precision / (precision + 1 / prior.variance)
-        return Pace(
-            log=kept * middle + (1 - kept) * prior.log,
-            variance=1 / (precision + 1 / prior.variance),
-        )
+        seen = Pace(log=middle, variance=1 / float((1 / (variances + USUAL_SPREAD**2)).sum()))
+        leap = Pace(log=self.usual, variance=self.variance + LEAP**2)
+        return _mixed(seen, ((1 - LEAP_CHANCE, prior), (LEAP_CHANCE, leap)))
 
     def next_draws(self, generator: np.random.Generator, count: int) -> Floats:
         """Draw the pace of the next window: what came after windows like the newest one; [count].
@@ -192,11 +193,47 @@ class PaceLog:
         Where hardly any was like it, any window will do.
         """
         if len(self.paces) < 2:
-            return math.sqrt(self.variance) * generator.standard_normal(count)
+            return self.usual + math.sqrt(self.variance) * generator.standard_normal(count)
+        logs, chances = self._successors()
+        after = generator.choice(logs, size=count, p=chances)
+        unsure = math.hypot(USUAL_SPREAD, math.sqrt(self.paces[-1].variance))
+        return np.asarray(after + unsure * generator.standard_normal(count))
+
+    def _expected_next(self) -> Pace:
+        """Return the mean and variance of what came after windows like the newest one."""
+        if len(self.paces) < 2:
+            return Pace(log=self.usual, variance=self.variance)
+        logs, chances = self._successors()
+        mean = float(chances @ logs)
+        few = USUAL_WINDOWS / (USUAL_WINDOWS + len(logs))
+        spread = float(chances @ (logs - mean) ** 2)
+        return Pace(log=mean, variance=USUAL_SPREAD**2 + spread + few * self.variance)
+
+    def _successors(self) -> tuple[Floats, Floats]:
+        """Return the paces that came after a window, and how alike that was to the newest."""
         logs = np.array([one.log for one in self.paces])
         likeness = np.exp(-0.5 * ((logs[:-1] - logs[-1]) / NEAR) ** 2) + 1e-3
-        after = generator.choice(logs[1:], size=count, p=likeness / likeness.sum())
-        return np.asarray(after + USUAL_SPREAD * generator.standard_normal(count))
+        return logs[1:], likeness / likeness.sum()
+
+
+def _mixed(seen: Pace, beliefs: Sequence[tuple[float, Pace]]) -> Pace:
+    """Return what is believed after a pace was seen, from one of several beliefs before that.
+
+    Each belief counts for its chance times how likely it made what was seen.
+    """
+    logs, variances, weights = [], [], []
+    for chance, before in beliefs:
+        total = before.variance + seen.variance
+        kept = before.variance / total
+        logs.append(before.log + kept * (seen.log - before.log))
+        variances.append(kept * seen.variance)
+        weights.append(math.log(chance / math.sqrt(total)))
+        weights[-1] -= 0.5 * (seen.log - before.log) ** 2 / total
+    shares = np.exp(np.array(weights) - max(weights))
+    shares /= shares.sum()
+    mean = float(shares @ np.array(logs))
+    spread = float(shares @ (np.array(variances) + (np.array(logs) - mean) ** 2))
+    return Pace(log=mean, variance=spread)
 
 
 def _weighted_median(values: Floats, weights: Floats) -> float:

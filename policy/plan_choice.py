@@ -208,8 +208,11 @@ class PlanChoice:
     def _samples(self, plan: Ints, *, is_against_off: bool) -> Floats:
         """Draw a plan's goodput; [N]."""
         evaluation = self._evaluation
-        errors = evaluation.errors_over_off if is_against_off else evaluation.step_errors
-        error = errors(plan[None])
+        error = (
+            evaluation.errors_over_off(plan[None])
+            if is_against_off
+            else np.hypot(evaluation.step_errors(plan[None]), evaluation.pace_errors(plan[None]))
+        )
         drawn = (
             self._evaluation.next_draws[:, np.arange(len(plan)), plan]
             @ self._evaluation.mean.rows[0]

@@ -193,7 +193,7 @@ class SwitchCost:
         passes: dict[str, int] = {}
         places = set()
         for seen in window.observations:
-            if seen.evidence is Evidence.LIVE and seen.passes > 0:
+            if seen.evidence is Evidence.LIVE and seen.planned_passes > 0:
                 settings.setdefault(seen.route, set()).add(seen.setting)
                 passes[seen.route] = passes.get(seen.route, 0) + seen.passes
                 places.add((seen.route, seen.load))

@@ -15,6 +15,8 @@ from policy.changes import JointEffect as JointEffect
 from policy.changes import LoadChange as LoadChange
 from policy.decode_sum import DecodeSum
 from policy.interval import Interval as Interval
+from policy.pairing import StepPairing
+from policy.plan_edit import PlanEdit as PlanEdit
 from policy.pool_advice import PoolAdvice
 from policy.timings import CatchUp
 
@@ -47,6 +49,7 @@ class Observation:
             were accepted.
         accepts: by draft position, attempts that were accepted.
         is_greedy: True or False where all rows were sampled one way; None where mixed or unknown.
+        reference_passes: passes of reference steps, plain for comparison whatever the plan says.
     """
 
     route: str
@@ -63,6 +66,12 @@ class Observation:
     attempts: tuple[int, ...] = ()
     accepts: tuple[int, ...] = ()
     is_greedy: bool | None = None
+    reference_passes: int = 0
+
+    @property
+    def planned_passes(self) -> int:
+        """Passes with the Setting of a plan or a request, reference steps left out."""
+        return self.passes - self.reference_passes
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -193,6 +202,7 @@ class Window:
         draft_costs: by method and shape.
         mixes: by load level.
         decode_sums: by load level; by route where a step holds one row.
+        pairings: reference steps beside drafting ones, by load level.
         catch_ups: first draft rounds, as a calibration times them.
         is_calibration: True where the costs were measured on an idle engine, by requests sent for
             it: they stand in where traffic has measured nothing, and do not fade.
@@ -206,23 +216,9 @@ class Window:
     draft_costs: tuple[DraftObservation, ...] = ()
     mixes: tuple[LoadMix, ...] = ()
     decode_sums: tuple[DecodeSum, ...] = ()
+    pairings: tuple[StepPairing, ...] = ()
     catch_ups: tuple[CatchUp, ...] = ()
     is_calibration: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanEdit:
-    """One change of an entry of the plan in force.
-
-    Attributes:
-        route: route name.
-        load: the load level.
-        at_s: when, Unix seconds.
-    """
-
-    route: str
-    load: LoadLevel
-    at_s: float
 
 
 class Advice(StrEnum):

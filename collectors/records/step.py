@@ -164,6 +164,7 @@ class DecodeStep:
         other_s: the rest of the step, in seconds.
         drafts: cost of drafting, one entry per method used.
         groups: decoding rows by route and Setting.
+        is_reference: every row ran without a draft for comparison, though the plan has one draft.
     """
 
     seq: int
@@ -179,6 +180,7 @@ class DecodeStep:
     other_s: float
     drafts: tuple[DraftCost, ...] = ()
     groups: tuple[StepGroup, ...] = ()
+    is_reference: bool = False
 
     @property
     def draft_s(self) -> float:
@@ -223,4 +225,5 @@ class DecodeStep:
             groups=tuple(
                 StepGroup.from_dict(as_object(group, "group")) for group in items(data, "groups")
             ),
+            is_reference=truth(data, "is_reference"),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import stat
 import threading
@@ -10,10 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import event, select, text
 
 from collectors.records import OFF, JournalRecord
-from tests.fixtures.facts import busy_records, group, page, step, trace
+from policy.types import Window
+from tests.fixtures.facts import DRAFT_3, busy_records, group, page, step, trace
 from tuner.errors import BadRequest, CursorMoved, StoreConflict, StoreUnavailable
 from tuner.store import Store, facts, observations, open_store
 from tuner.store.facts import Cursor, Journal, JournalTotals
@@ -165,6 +167,40 @@ def test_a_stored_window_comes_back_as_it_was(store: Store):
     assert window.observations
     assert window.requests
     assert window.decode_sums
+
+
+def test_reference_steps_come_back_as_pairs_and_as_passes_of_their_own(store: Store):
+    drafting = group(setting=DRAFT_3)
+    plain = group(setting=OFF, outcomes=((0, 0, 1),))
+    records = (
+        step(1, 1.0, (drafting,), verify_s=0.0175),
+        step(2, 2.0, (plain,), verify_s=0.007, is_reference=True),
+        step(3, 3.0, (drafting,), verify_s=0.0175),
+        step(4, 4.0, (plain,)),
+    )
+    add(store, opened(store), *records)
+    with store.reading() as session:
+        window = window_of(session, "bundled", 0.0, 10.0)
+    with store.writing() as session:
+        observations.add(session, "bundled", window, NOW)
+    with store.reading() as session:
+        assert observations.newest(session, "bundled", 1) == (window,)
+
+    (pairing,) = window.pairings
+    assert (pairing.load.label, pairing.pairs) == ("1", 1)
+    assert pairing.sum_log_ratio == pytest.approx(math.log(0.0205 / 0.01))
+    assert (pairing.drafting_tokens, pairing.drafting_steps) == (6, 2)
+    passes = {seen.setting: (seen.passes, seen.planned_passes) for seen in window.observations}
+    assert passes == {OFF: (2, 1), DRAFT_3: (2, 2)}
+
+
+def test_a_window_stored_before_there_were_pairings_has_none(store: Store):
+    with store.writing() as session:
+        observations.add(session, "bundled", Window(start_s=0.0, end_s=60.0), NOW)
+        (row,) = session.scalars(select(WindowRow))
+        row.body = {key: value for key, value in row.body.items() if key != "pairings"}
+    with store.reading() as session:
+        assert observations.newest(session, "bundled", 1) == (Window(start_s=0.0, end_s=60.0),)
 
 
 def test_two_writers_and_a_reader_do_not_lock_each_other_out(

@@ -143,6 +143,19 @@ def test_windows_that_tell_nothing_change_no_belief(broken: dict[str, object]) -
     assert math.isfinite(cost.loss.high)
 
 
+def test_reference_steps_are_no_change_of_setting() -> None:
+    plain, among = SwitchCost(), SwitchCost()
+    compared = replace(observation(OFF, [], route="chat", passes=4), reference_passes=4)
+    for number in range(10):
+        seen = window(number, both(draft(2)))
+        plain.observe(seen)
+        extra = (compared,) if number % 2 else ()
+        among.observe(replace(seen, observations=(*seen.observations, *extra)))
+    load = seen.observations[0].load
+    assert among.hold_windows("chat", load) == plain.hold_windows("chat", load)
+    assert among.loss == plain.loss
+
+
 def test_shadow_steps_beside_the_mix_are_no_negative_loss() -> None:
     cost = taught(20)
     before = cost.loss

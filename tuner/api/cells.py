@@ -107,8 +107,8 @@ def _cell(
 
 def _settings_by_use(live: Sequence[Observation]) -> tuple[Setting, ...]:
     by_setting = grouped(live, lambda seen: seen.setting)
-    passes = {setting: sum(s.passes for s in seen) for setting, seen in by_setting.items()}
-    return tuple(sorted(passes, key=lambda setting: -passes[setting]))
+    passes = {s: sum(one.planned_passes for one in seen) for s, seen in by_setting.items()}
+    return tuple(sorted(filter(passes.get, passes), key=lambda setting: -passes[setting]))
 
 
 def _proposal(load: LoadLevel, said: StoredRecommendation) -> Proposal:

@@ -126,6 +126,15 @@ JournalCapacityOption: TypeAlias = Annotated[
     int, typer.Option(min=1, help="Journal records held.", rich_help_panel=_LIMITS)
 ]
 
+ReferenceOption: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Drafting steps from one plain step, timed for comparison, to the next; 0 for none.",
+        rich_help_panel=_LIMITS,
+    ),
+]
+
 
 def engine(
     model: ModelOption = "bundled",
@@ -152,6 +161,7 @@ def engine(
     allowed_host: AllowedHostOption = None,
     max_connections: MaxConnectionsOption = 800,
     drain_s: DrainOption = 20.0,
+    reference_interval: ReferenceOption = 64,
 ) -> None:
     """Serve a model with speculative decoding through OpenAI's API on port 8401.
 
@@ -187,6 +197,7 @@ def engine(
         threads=threads,
         routes=tuple(route) if route else None,
         journal_capacity=journal_capacity,
+        reference_interval=reference_interval,
     )
     settings = EngineProcessSettings(
         engine=loaded,

@@ -6,6 +6,7 @@ row ends, the last one moves into its place. Rollback is nothing but a row's KV 
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from collectors.records import (
+    OFF,
     DecodeStep,
     FinishReason,
     LoadLevel,
@@ -30,6 +32,7 @@ from tuner.engine.live_plan import LivePlan, PlanTable
 from tuner.engine.model.decoder import Decoder
 from tuner.engine.model.passes import Span, lay_out
 from tuner.engine.prompt_scores import score_prompt
+from tuner.engine.reference import ReferenceTurns
 from tuner.engine.request import Delta, EngineRequest
 from tuner.engine.row import Row
 from tuner.engine.step_report import StepReport
@@ -104,6 +107,7 @@ class EngineCore:
         journal: Journal,
         capture: Capture,
         limits: EngineLimits,
+        reference_interval: int = 0,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -114,6 +118,7 @@ class EngineCore:
         self._journal = journal
         self._capture = capture
         self._limits = limits
+        self._reference = ReferenceTurns(reference_interval, random.Random(reference_interval))
         self._clock = clock
         self._wall_clock = wall_clock
         self._slots = target.new_slots(limits.max_rows, limits.max_context_tokens)
@@ -254,7 +259,12 @@ class EngineCore:
         decoding = [row for row in self._rows if row.is_decoding]
         for row in decoding:
             pinned = row.request.setting
-            row.setting = pinned or table.setting_for(row.request.route, running)
+            row.setting = row.planned = pinned or table.setting_for(row.request.route, running)
+        has_prefill = len(decoding) < running
+        report.is_reference = self._reference.take(decoding, has_prefill=has_prefill)
+        if report.is_reference:
+            for row in decoding:
+                row.setting = OFF
         drafts, costs = self._drafting.propose(decoding)
         report.drafts = costs
         work: list[_Work] = []

@@ -121,6 +121,7 @@ def build_engine(
         journal=journal,
         capture=capture,
         limits=limits,
+        reference_interval=settings.reference_interval,
         clock=clock,
     )
     return LoadedEngine(

@@ -104,6 +104,11 @@ class EngineMetrics:
         self.steps = self._counter(
             "spectuner_engine_steps_total", "Steps of the engine.", ("load",)
         )
+        self.reference_steps = self._counter(
+            "spectuner_engine_reference_steps_total",
+            "Steps that ran without drafts for comparison, though the plan has one draft.",
+            ("load",),
+        )
         self.step_seconds = self._counter(
             "spectuner_engine_step_seconds_total",
             "Time in steps, by part: draft, verify, sample, other.",
@@ -141,6 +146,7 @@ class EngineMetrics:
     def _observe_step(self, step: DecodeStep) -> None:
         load = step.load.label
         self.steps.labels(load).inc()
+        self.reference_steps.labels(load).inc(step.is_reference)
         parts = {
             "draft": step.draft_s,
             "verify": step.verify_s,

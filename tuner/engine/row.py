@@ -35,7 +35,8 @@ class Row:
         admitted_s: monotonic seconds at admission.
         token_ids: prompt and output.
         kv_length: KV entries that are valid.
-        setting: Setting of the current step.
+        planned: Setting that the plan or the request gives it in the current step.
+        setting: Setting of the current step: off in a reference step, else the planned one.
         load: load level at the first token.
         passes: target passes after the prefill.
         drafted: draft tokens verified.
@@ -61,6 +62,7 @@ class Row:
     admitted_s: float = 0.0
     token_ids: list[int] = field(default_factory=list)
     kv_length: int = 0
+    planned: Setting = OFF
     setting: Setting = OFF
     load: LoadLevel | None = None
     passes: int = 0
@@ -171,7 +173,7 @@ class Row:
             finish_reason=self.finish_reason,
             stop_reason=stop_reason,
             counts=self.counts(),
-            setting=self.setting,
+            setting=self.planned,
         )
 
     def end_after_prompt(self, load: LoadLevel) -> Delta:
@@ -192,7 +194,7 @@ class Row:
             request_id=self.request.request_id,
             finish_reason=FinishReason.ERROR,
             counts=self.counts(),
-            setting=self.setting,
+            setting=self.planned,
             error=message,
             is_refused=is_refused,
         )
@@ -212,7 +214,7 @@ class Row:
             at=at,
             request_id=request.request_id,
             route=request.route,
-            setting=self.setting,
+            setting=self.planned,
             load=self.load or load_level_of(1),
             is_shadow=request.is_shadow,
             temperature=request.sampling.temperature,

@@ -46,6 +46,8 @@ class EngineSettings:
         threads: CPU threads; 0 for torch's own choice.
         routes: the only legal route names; None takes names as they come.
         journal_capacity: records held at most.
+        reference_interval: steps that draft from one that runs plain for comparison to the next, on
+            average; 0 for none.
     """
 
     model: str = BUNDLED
@@ -64,6 +66,7 @@ class EngineSettings:
     threads: int = 0
     routes: tuple[str, ...] | None = None
     journal_capacity: int = 100_000
+    reference_interval: int = 64
 
 
 def default_name(model: str) -> str:

@@ -25,6 +25,7 @@ class StepReport:
         started_s: when the step began.
         plan_digest: the plan in force.
         clock: seconds, monotonic.
+        is_reference: the step runs without drafts for comparison.
         drafts: cost of drafting by method.
         positions: positions the target computed.
         prefill_tokens: prompt positions among them.
@@ -34,6 +35,7 @@ class StepReport:
     started_s: float
     plan_digest: str
     clock: Callable[[], float]
+    is_reference: bool = False
     drafts: tuple[DraftCost, ...] = ()
     positions: int = 0
     prefill_tokens: int = 0
@@ -95,6 +97,7 @@ class StepReport:
             other_s=max(0.0, step_s - verify_s - sample_s - draft_s),
             drafts=self.drafts,
             groups=tuple(self._group_records()),
+            is_reference=self.is_reference,
         )
 
     def _group_records(self) -> list[StepGroup]:

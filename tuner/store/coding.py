@@ -17,6 +17,7 @@ from collectors.records.parsing import (
     text,
 )
 from policy.decode_sum import DecodeSum
+from policy.pairing import StepPairing
 from policy.pool_advice import PoolAdvice
 from policy.types import (
     AcceptanceCurve,
@@ -389,4 +390,22 @@ def decode_sum_from_dict(data: JsonObject) -> DecodeSum:
         steps=integer(data, "steps"),
         tokens=integer(data, "tokens"),
         busy_s=number(data, "busy_s"),
+    )
+
+
+def pairing_to_dict(counted: StepPairing) -> dict[str, object]:
+    """Write a StepPairing."""
+    plain = {name: getattr(counted, name) for name in counted.__slots__}
+    return {**plain, "load": counted.load.label}
+
+
+def pairing_from_dict(data: JsonObject) -> StepPairing:
+    """Read a StepPairing."""
+    return StepPairing(
+        load=load_level_named(text(data, "load")),
+        pairs=integer(data, "pairs"),
+        sum_log_ratio=number(data, "sum_log_ratio"),
+        sum_square_log_ratio=number(data, "sum_square_log_ratio"),
+        drafting_tokens=integer(data, "drafting_tokens"),
+        drafting_steps=integer(data, "drafting_steps"),
     )

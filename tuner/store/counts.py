@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -36,7 +36,9 @@ from tuner.store.schema import RequestTraceRow, StepDraftRow, StepGroupRow, Step
 _Key: TypeAlias = tuple[str, str, str, bool, bool]
 """Route, Setting, load level, shadow, greedy."""
 
-_STEP_SECONDS = StepRow.draft_s + StepRow.verify_s + StepRow.sample_s + StepRow.other_s
+STEP_SECONDS = StepRow.draft_s + StepRow.verify_s + StepRow.sample_s + StepRow.other_s
+"""Seconds of a whole step."""
+
 _FINISHED = (FinishReason.STOP, FinishReason.LENGTH)
 
 
@@ -68,6 +70,7 @@ class _Tally:
     """Sums of one observation while outcomes are added."""
 
     passes: int = 0
+    reference_passes: int = 0
     verify_passes: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -104,6 +107,8 @@ def observations(session: Session, span: Span) -> tuple[Observation, ...]:
         tally.tokens += tokens
         for drafted, accepted, rows in json.loads(outcomes):
             tally.add(drafted, accepted, rows * times)
+    for key_, passes in _reference_passes(session, span):
+        tallies[key_].reference_passes += passes
     settings = arms.by_key(session)
     return tuple(
         _observation(span, key_, settings[key_[1]], tally)
@@ -128,7 +133,22 @@ def _observation(span: Span, key: _Key, setting: Setting, tally: _Tally) -> Obse
         attempts=tuple(tally.attempts),
         accepts=tuple(tally.accepts),
         is_greedy=is_greedy,
+        reference_passes=tally.reference_passes,
     )
+
+
+def _reference_passes(session: Session, span: Span) -> Iterator[tuple[_Key, int]]:
+    """Yield the passes of reference steps by the observation that they are part of."""
+    group = StepGroupRow
+    key = (group.route, group.setting, group.load, group.is_shadow, group.is_greedy)
+    counted = session.execute(
+        select(*key, func.sum(group.rows))
+        .join(StepRow, and_(StepRow.cursor == group.cursor, StepRow.seq == group.seq))
+        .where(span.covers(StepRow), StepRow.is_reference.is_(True))
+        .group_by(*key)
+    )
+    for route, setting, load, is_shadow, is_greedy, passes in counted:
+        yield (route, setting, load, is_shadow, is_greedy), int(passes)
 
 
 def mixes(session: Session, span: Span) -> tuple[LoadMix, ...]:
@@ -142,7 +162,7 @@ def mixes(session: Session, span: Span) -> tuple[LoadMix, ...]:
             StepRow.load,
             func.sum(is_decoding),
             func.sum(is_decoding * StepRow.context_tokens),
-            func.sum(_STEP_SECONDS),
+            func.sum(STEP_SECONDS),
         )
         .where(span.covers(StepRow), StepRow.shadow_rows == 0)
         .group_by(StepRow.load)
@@ -164,12 +184,12 @@ def decode_sums(session: Session, span: Span) -> tuple[DecodeSum, ...]:
         StepRow.shadow_rows == 0,
     )
     by_load = session.execute(
-        select(StepRow.load, func.count(), func.sum(_STEP_SECONDS))
+        select(StepRow.load, func.count(), func.sum(STEP_SECONDS))
         .where(only_decoded)
         .group_by(StepRow.load)
     )
     is_of_step = and_(StepRow.cursor == StepGroupRow.cursor, StepRow.seq == StepGroupRow.seq)
-    of_route = (func.count(), func.sum(StepGroupRow.tokens), func.sum(_STEP_SECONDS))
+    of_route = (func.count(), func.sum(StepGroupRow.tokens), func.sum(STEP_SECONDS))
     by_route = session.execute(
         select(StepRow.load, StepGroupRow.route, *of_route)
         .join(StepGroupRow, is_of_step)

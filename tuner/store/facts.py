@@ -292,6 +292,7 @@ def _step_row(cursor: Cursor, step: DecodeStep) -> dict[str, object]:
         "verify_s": step.verify_s,
         "sample_s": step.sample_s,
         "other_s": step.other_s,
+        "is_reference": step.is_reference,
     }
 
 

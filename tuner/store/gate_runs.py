@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from tuner.store.schema import GateRunRow
@@ -132,6 +132,11 @@ def fail_silent(session: Session, moved_before: datetime, at: datetime) -> int:
         .where(GateRunRow.state == GateState.RUNNING, GateRunRow.moved_at < moved_before)
         .values(state=GateState.FAILED, ended_at=at, error="its service ended in the middle"),
     )
+
+
+def delete_before(session: Session, ended_before: datetime) -> int:
+    """Delete evaluations that ended before a moment, verdicts kept; return how many went."""
+    return changed_rows(session, delete(GateRunRow).where(GateRunRow.ended_at < ended_before))
 
 
 def asked(session: Session, engine: str) -> tuple[GateRun, ...]:

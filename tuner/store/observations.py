@@ -176,6 +176,7 @@ def _row(number: int, seen: Observation, setting: str) -> dict[str, object]:
         "attempts": list(seen.attempts),
         "accepts": list(seen.accepts),
         "is_greedy": seen.is_greedy,
+        "reference_passes": seen.reference_passes,
     }
 
 
@@ -205,6 +206,7 @@ def _window(row: WindowRow, seen: list[ObservationRow], settings: dict[str, Sett
         draft_costs=coding.listed(body, "draft_costs", coding.draft_cost_from_dict),
         mixes=coding.listed(body, "mixes", coding.mix_from_dict),
         decode_sums=coding.listed(body, "decode_sums", coding.decode_sum_from_dict),
+        pairings=coding.listed(body, "pairings", coding.pairing_from_dict),
     )
 
 
@@ -227,6 +229,7 @@ def _observation(
         attempts=coding.integers(items(counts, "attempts")),
         accepts=coding.integers(items(counts, "accepts")),
         is_greedy=row.is_greedy,
+        reference_passes=row.reference_passes,
     )
 
 
@@ -237,4 +240,5 @@ def _rest_to_dict(window: Window) -> dict[str, object]:
         "draft_costs": [coding.draft_cost_to_dict(cost) for cost in window.draft_costs],
         "mixes": [coding.mix_to_dict(mix) for mix in window.mixes],
         "decode_sums": [coding.decode_sum_to_dict(one) for one in window.decode_sums],
+        "pairings": [coding.pairing_to_dict(one) for one in window.pairings],
     }

@@ -129,6 +129,7 @@ class StepRow(Base):
     verify_s: Mapped[float] = mapped_column(Float)
     sample_s: Mapped[float] = mapped_column(Float)
     other_s: Mapped[float] = mapped_column(Float)
+    is_reference: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
 
 
 class StepGroupRow(Base):
@@ -273,6 +274,7 @@ class ObservationRow(Base):
     tokens: Mapped[int] = mapped_column(BigKey)
     attempts: Mapped[object] = mapped_column(Json)
     accepts: Mapped[object] = mapped_column(Json)
+    reference_passes: Mapped[int] = mapped_column(BigKey, default=0, server_default=text("0"))
 
 
 # -- decisions ------------------------------------------------------------------------------------

@@ -94,6 +94,23 @@ def missing_evaluations(site: Site) -> tuple[tuple[str, Setting], ...]:
     return tuple(sorted(wanted, key=lambda one: (one[0], one[1].label)))
 
 
+def can_tell_more(site: Site, setting: Setting, route: str) -> bool:
+    """Return whether an evaluation made now would stand on other evidence than the newest one."""
+    off, digest = pin(site, (OFF, setting))
+    with site.store.reading() as session:
+        latest = evaluations.latest(session, digest, route)
+        held = captures.count_by_route(session, site.engine, is_decoding=True)
+    if not held.get(route):
+        return False
+    if latest is None or site.now() - latest.at > FRESH:
+        return True
+    outputs = _fresh_outputs(site, digest, route)
+    speed = _fresh_speed(site, off, digest, route)
+    if outputs is None or speed is None:
+        return True
+    return (outputs.divergence, speed.replay) != (latest.divergence, latest.replay)
+
+
 def require_evaluations(site: Site, stored: StoredRecommendation) -> None:
     """Refuse a recommendation whose Settings lack what the operator asks for, on its route.
 

@@ -13,7 +13,7 @@ from tuner.errors import Interrupted, NothingToDo, TunerError
 from tuner.store import gate_runs, pinned
 from tuner.store.evaluations import Evaluation
 from tuner.store.gate_runs import SERVICE, GateRun
-from tuner.workflows.evaluate import evaluate, missing_evaluations
+from tuner.workflows.evaluate import can_tell_more, evaluate, missing_evaluations
 from tuner.workflows.replay import pin
 from tuner.workflows.site import Site
 
@@ -52,9 +52,13 @@ def evaluate_pending(site: Site) -> str:
     """Ask for what pending recommendations propose and nobody has passed, and run it."""
     if not site.settings.require_evaluation:
         return "evaluation is not required"
+    waiting = []
     for route, setting in missing_evaluations(site):
-        ask_gate(site, setting, route, who=SERVICE)
-    return run_asked(site)
+        if can_tell_more(site, setting, route):
+            ask_gate(site, setting, route, who=SERVICE)
+        else:
+            waiting.append(f"{setting.label} on {route} waits for more captured requests")
+    return "; ".join((*waiting, run_asked(site)))
 
 
 def _run(site: Site, asked: GateRun) -> str:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from policy.types import Window
 from tuner.settings import Settings
-from tuner.store import counterfactuals, counts, facts, observations
+from tuner.store import counterfactuals, counts, facts, observations, pairings
 from tuner.store.counts import Span
 from tuner.store.step_times import step_times
 from tuner.workflows.site import Site
@@ -40,6 +40,7 @@ def window_of(session: Session, engine: str, start_s: float, end_s: float) -> Wi
         draft_costs=times.drafts,
         mixes=counts.mixes(session, span),
         decode_sums=counts.decode_sums(session, span),
+        pairings=pairings.step_pairings(session, span),
     )
 
 

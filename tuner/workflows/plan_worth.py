@@ -157,8 +157,9 @@ def _unit(
     ]
     setting = decision.plan.setting_for(*place)
     passes = sum(one.passes for one in seen)
-    own = sum(one.passes for one in seen if one.setting == setting)
-    if not passes or own < LEAST_SHARE * passes:
+    planned = sum(one.planned_passes for one in seen)
+    own = sum(one.planned_passes for one in seen if one.setting == setting)
+    if not planned or own < LEAST_SHARE * planned:
         return None
     # Steps with replayed rows count in observations, but not in the mix whose seconds are used.
     tokens_per_pass = sum(one.tokens for one in seen) / passes

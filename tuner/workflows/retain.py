@@ -13,6 +13,7 @@ from tuner.store import (
     decisions,
     drift,
     facts,
+    gate_runs,
     jobs,
     observations,
     replays,
@@ -45,6 +46,7 @@ def retain(site: Site) -> str:
         gauges = samples.delete_before(session, now_s - SAMPLES_KEPT_S)
         replays.fail_open(session, site.now() - LONGEST_REPLAY, site.now())
         runs = jobs.delete_before(session, site.now() - RUNS_KEPT)
+        gate_runs.delete_before(session, site.now() - RUNS_KEPT)
     rows = _delete_decided(site)
     return f"deleted {records} records, {gauges} samples, {runs} runs, {rows} older rows"
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collectors.records import LOAD_LEVELS, OFF, LatencyHistogram, Method, Plan, Setting
@@ -98,6 +100,14 @@ def test_the_most_used_setting_is_named_first() -> None:
     plain = observed(passes=50, verify=0, drafted=0, accepts=(), setting=OFF)
     (cell,) = cells_of([window(TEN_PASSES, plain)], Plan(), {})
     assert cell.settings_seen == (OFF, DRAFT)
+
+
+def test_a_setting_that_only_ran_for_comparison_is_not_named() -> None:
+    plain = observed(passes=1, verify=0, drafted=0, accepts=(), setting=OFF)
+    among = replace(plain, reference_passes=1)
+    (cell,) = cells_of([window(TEN_PASSES, among)], Plan(), {})
+    assert cell.settings_seen == (DRAFT,)
+    assert cell.passes == 11
 
 
 def test_a_requests_first_token_is_not_part_of_its_decoding_speed() -> None:

@@ -412,6 +412,7 @@ def small_engine(
     limits: EngineLimits | None = None,
     scale: float = 0.5,
     position_s: float = 0.1,
+    reference_interval: int = 0,
 ) -> SmallEngine:
     """Make an engine.
 
@@ -426,6 +427,7 @@ def small_engine(
         limits: of the core.
         scale: of the random weights; larger ones give more certain answers.
         position_s: seconds of a position in a target pass, beside the second of the pass.
+        reference_interval: of the core.
     """
     limits = limits or EngineLimits(max_rows=8, max_context_tokens=CONTEXT, prefill_tokens=40)
     target = target or random_decoder(seed, vocab_size, scale=scale)
@@ -456,6 +458,7 @@ def small_engine(
         journal=journal,
         capture=Capture("boot", lambda ids: "", random_source()),
         limits=limits,
+        reference_interval=reference_interval,
         clock=machine,
     )
     return SmallEngine(target=target, core=core, drafters=made, plan=plan, journal=journal)

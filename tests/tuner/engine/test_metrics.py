@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -60,8 +62,17 @@ def test_the_time_of_a_step_is_counted_by_part_and_adds_up():
     assert parts == [0.5, 0.25, 0.125, 0.0625]
     assert sum(part or 0 for part in parts) == step.step_s
     assert value(metrics, "steps_total", load="3-4") == value(metrics, "steps_total", load="1") == 1
+    assert value(metrics, "reference_steps_total", load="3-4") == 0
     assert value(metrics, "draft_seconds_total", method="prompt_lookup") == 1.0
     assert value(metrics, "prefill_tokens_total") == 4
+
+
+def test_reference_steps_are_counted_by_load():
+    metrics = EngineMetrics()
+    metrics.observe(step_record(1))
+    metrics.observe(replace(step_record(2), is_reference=True))
+    assert value(metrics, "reference_steps_total", load="1") == 1
+    assert value(metrics, "steps_total", load="1") == 2
 
 
 def test_a_finished_request_gives_one_sample_of_each_latency():

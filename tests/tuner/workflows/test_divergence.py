@@ -179,4 +179,5 @@ def test_a_replay_that_a_recommendation_asks_for_comes_first_and_once(site: Site
     first, second = replay_round(site), replay_round(site)
 
     assert f"{wanted.label} on chat" in first
-    assert " on chat" not in second
+    assert " on chat: " in first
+    assert " on chat: " not in second

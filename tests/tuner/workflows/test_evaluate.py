@@ -171,13 +171,21 @@ def test_an_evaluation_without_requests_says_why(quick: Site):
     assert "no request of route chat" in (run.error or "")
 
 
-def test_what_pending_recommendations_propose_is_evaluated_on_their_route(quick: Site):
-    stored = proposing(quick, "chat")
+def test_what_is_proposed_is_evaluated_on_its_route_once_there_is_more_to_tell(
+    quick: Site, ask: Ask
+):
+    proposing(quick, "chat")
+    waits = "draft_model k=3 on chat waits for more captured requests; nothing was asked for"
+    assert evaluate_pending(quick) == waits
 
-    note = evaluate_pending(quick)
+    fill(ask, quick, "chat", 2)
+    assert evaluate_pending(quick) == "draft_model k=3 on chat did not pass"
+    assert evaluate_pending(quick) == waits
 
-    for setting in proposed_settings(stored):
-        assert f"{setting.label} on chat" in note
+    fill(ask, quick, "chat", 1, first=2)
+    assert evaluate_pending(quick) == "draft_model k=3 on chat did not pass"
+    with quick.store.reading() as session:
+        assert len(evaluations.listed(session)) == 2
 
 
 def test_requests_of_one_token_are_left_out(quick: Site, ask: Ask):

@@ -1,4 +1,4 @@
-"""A block: one arm in force at one level of traffic for some seconds, and what it delivered."""
+"""A block: one arm in force at one level of traffic in one round, and what it delivered."""
 
 from __future__ import annotations
 
@@ -30,21 +30,30 @@ class Level:
 class Stretch:
     """The part of a block that counts.
 
+    Beside neighbours a block has two spans, one in a burst of theirs and one in a pause.
+
     Attributes:
         round: number of the round, from 0.
         level: of the traffic.
         arm: in force.
         plan_digest: of its plan.
-        start_s: Unix seconds, after settling.
-        end_s: Unix seconds.
+        spans: start, after settling, and end of each part, in Unix seconds.
     """
 
     round: int
     level: Level
     arm: str
     plan_digest: str
-    start_s: float
-    end_s: float
+    spans: tuple[tuple[float, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        """Length of all spans."""
+        return sum(end_s - start_s for start_s, end_s in self.spans)
+
+    def holds(self, at_s: float) -> bool:
+        """Return whether a moment lies in a span."""
+        return any(start_s <= at_s < end_s for start_s, end_s in self.spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +109,12 @@ class Block:
     @property
     def tokens_per_s(self) -> float:
         """Of the whole engine, by wall time."""
-        return self.tokens / (self.stretch.end_s - self.stretch.start_s)
+        return self.tokens / self.stretch.seconds
 
 
 def block_of(stretch: Stretch, steps: Iterable[DecodeStep]) -> Block:
     """Count the live steps that ended within a stretch."""
-    within = [step for step in steps if stretch.start_s <= step.at < stretch.end_s]
+    within = [step for step in steps if stretch.holds(step.at)]
     decoding: dict[tuple[str, LoadLevel], Decoding] = {}
     for step in within:
         for group in step.groups:

@@ -28,20 +28,24 @@ class Condition(StrEnum):
 
 
 @contextmanager
-def neighbours(condition: Condition, logs: Path) -> Iterator[tuple[Child, ...]]:
+def neighbours(
+    condition: Condition, logs: Path, pause_s: float = BURST_S
+) -> Iterator[tuple[Child, ...]]:
     """Run the neighbours of a condition; they are gone when the block is left.
 
     Args:
         condition: which.
         logs: folder for their output.
+        pause_s: seconds of rest between bursts; 0 burns all the time.
     """
     with ExitStack() as stack:
-        burners = [_burner(number, logs, stack) for number in range(condition.num_burners)]
-        yield tuple(burners)
+        yield tuple(
+            _burner(number, logs, pause_s, stack) for number in range(condition.num_burners)
+        )
 
 
-def _burner(number: int, logs: Path, stack: ExitStack) -> Child:
-    command = [sys.executable, "-m", "tuner.bench.service.burner", str(BURST_S), str(BURST_S)]
+def _burner(number: int, logs: Path, pause_s: float, stack: ExitStack) -> Child:
+    command = [sys.executable, "-m", "tuner.bench.service.burner", str(BURST_S), str(pause_s)]
     child = start_child(f"neighbour {number}", command, {}, logs / f"neighbour-{number}.log")
     stack.callback(child.stop)
     return child

@@ -132,13 +132,12 @@ class _Course:
         try:
             await self.stack.start()
             await asyncio.to_thread(require_settings, self.site, self.options)
-            with neighbours(self.condition, self.logs):
-                return await self._beside_neighbours()
+            return await self._with_traffic()
         finally:
             self.site.stopping.set()
             self.stack.stop()
 
-    async def _beside_neighbours(self) -> Run:
+    async def _with_traffic(self) -> Run:
         capabilities = await asyncio.to_thread(self.site.collector.capabilities)
         timeout = httpx.Timeout(_READ_S, connect=10)
         async with httpx.AsyncClient(
@@ -157,17 +156,21 @@ class _Course:
                 await player.drain(0)
 
     async def _play(self, player: Player) -> Run:
-        learned = await self._learn(player)
-        listed = await asyncio.to_thread(self._listed)
+        with neighbours(self.condition, self.logs):
+            learned = await self._learn(player)
+            listed = await asyncio.to_thread(self._listed)
+            churn = await self._steady(player, learned)
         arms = arms_of(self.options, learned.plan)
-        churn = await self._steady(player, learned)
         self.board.say(f"Measuring {', '.join(arm.name for arm in arms)}")
         measuring = Measuring(
             options=self.options,
+            condition=self.condition,
             site=self.site,
             stack=self.stack,
             player=player,
             board=self.board,
+            logs=self.logs,
+            order=Random(f"{self.options.seed} order"),
         )
         blocks = await measuring.measure(arms)
         return Run(

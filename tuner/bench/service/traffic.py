@@ -40,9 +40,16 @@ def phase_of(level: Level, seconds: float, max_rows: int) -> Phase:
     )
 
 
-def generator_of(seed: int, turn: int, level: Level) -> Random:
-    """Return the randomness of one block: every arm is asked the same prompts in the same order."""
-    return Random(f"{seed} {turn} {level.name}")
+def generator_of(seed: int, turn: int, level: Level, part: int = 0) -> Random:
+    """Return the randomness of one block: every arm is asked the same prompts in the same order.
+
+    Args:
+        seed: of the run.
+        turn: number of the round.
+        level: of the traffic.
+        part: of the block, where it has more than one.
+    """
+    return Random(f"{seed} {turn} {level.name} {part}")
 
 
 def _surge(max_rows: int) -> Phase:

@@ -21,7 +21,7 @@ def block(
     digest: str = "",
 ) -> Block:
     stretch = Stretch(
-        round=turn, level=level, arm=arm, plan_digest=arm, start_s=10.0, end_s=10.0 + SECONDS
+        round=turn, level=level, arm=arm, plan_digest=arm, spans=((10.0, 10.0 + SECONDS),)
     )
     return Block(
         stretch=stretch,

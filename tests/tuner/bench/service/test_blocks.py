@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from collectors.records import OFF, load_level_of
@@ -9,8 +11,7 @@ STRETCH = Stretch(
     level=Level(concurrency=2),
     arm="off",
     plan_digest=PLAN_DIGEST,
-    start_s=100.0,
-    end_s=105.0,
+    spans=((100.0, 105.0),),
 )
 
 
@@ -57,3 +58,16 @@ def test_a_step_under_another_plan_makes_a_block_invalid() -> None:
 
     assert not block_of(STRETCH, steps).is_valid
     assert not block_of(STRETCH, []).is_valid
+
+
+def test_a_block_of_two_parts_leaves_out_what_lies_between_them() -> None:
+    parts = replace(STRETCH, spans=((100.0, 102.0), (110.0, 111.0)))
+    steps = [
+        step(seq, at=at, groups=(group(tokens=3),))
+        for seq, at in enumerate((101.0, 105.0, 110.5), 1)
+    ]
+
+    found = block_of(parts, steps)
+
+    assert found.tokens == 6
+    assert found.tokens_per_s == pytest.approx(6 / 3)

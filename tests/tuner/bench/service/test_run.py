@@ -168,7 +168,7 @@ def test_the_figures_have_the_keys_that_are_documented(
 def test_the_neighbours_ran_and_are_gone(
     short_run: tuple[ServiceReport, str, set[int]],
 ) -> None:
-    assert len(short_run[2]) == 1
+    assert len(short_run[2]) > 1
     assert burners() == set()
 
 
