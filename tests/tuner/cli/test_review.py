@@ -72,7 +72,7 @@ def test_a_superseded_recommendation_names_its_successor_in_one_line(config: str
     for act in (("approve", "2"), ("approve", "2", "3", "--together")):
         code, _, err = ran(*act, "--config", config)
 
-        assert code == 1
+        assert code == 2
         assert "recommendation 2 is superseded by #3, open it" in err
         assert len(err.splitlines()) == 1
     assert "It is superseded by #3, open it." in ran("explain", "2", "--config", config)[1]
