@@ -17,16 +17,19 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 export HF_HUB_OFFLINE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help run test check fix bench setup browser clean
+.PHONY: help run test test-clients check fix bench setup browser clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 - \2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 - \2/p' $(MAKEFILE_LIST)
 
 run: setup ## set up, start engine, service and demo traffic; ARGS="--minutes 3 --exit" for unattended
 	@exec $(BIN)/spectuner demo $(ARGS)
 
 test: setup browser ## set up and run every test; ARGS="-k name" to choose
 	@$(PYTEST) $(ARGS)
+
+test-clients: setup ## every client's real package against a real engine; ARGS="--only openai"
+	@$(BIN)/python -m tests.clients $(ARGS)
 
 check: $(VENV)/.installed ## formatting, lint, types, import contracts, fast tests
 	@$(BIN)/ruff format --check .

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 
 from collectors.records import Method, require_route_name
 from tuner.cli.errors import UsageError
 from tuner.cli.memory import DEFAULT_MAX_CONTEXT, DEFAULT_MAX_ROWS
 from tuner.cli.output import JsonOption, Output
 
+_LOGGER = logging.getLogger(__name__)
 _DEFAULT_PORT = 8401
 _MODEL = "Model"
 _LIMITS = "Limits"
@@ -255,4 +255,4 @@ def _method(name: str) -> Method:
 
 
 def _say_ready(url: str) -> None:
-    Console(stderr=True).print(f"The engine serves on {url}", highlight=False)
+    _LOGGER.info("The engine serves on %s", url)

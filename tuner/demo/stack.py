@@ -99,6 +99,7 @@ class Stack:
             *("--model", options.model),
             *("--draft", options.draft),
             *("--max-rows", str(options.max_rows)),
+            *("--drain-s", "2"),
         ]
 
 

@@ -97,6 +97,9 @@ def run_engine(
     """
     require_safe(settings.host, settings.api_key)
     transformers_logging.disable_progress_bar()
+    # Its lines go where all others go, with their time.
+    transformers_logging.disable_default_handler()
+    transformers_logging.enable_propagation()
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = EngineMetrics()
     with bind(settings.host, settings.port) as listener:
