@@ -176,7 +176,7 @@ def test_reference_steps_come_back_as_pairs_and_as_passes_of_their_own(store: St
         step(1, 1.0, (drafting,), verify_s=0.0175),
         step(2, 2.0, (plain,), verify_s=0.007, is_reference=True),
         step(3, 3.0, (drafting,), verify_s=0.0175),
-        step(4, 4.0, (plain,)),
+        step(4, 4.0, (plain,), plan_digest="e" * 64),
     )
     add(store, opened(store), *records)
     with store.reading() as session:

@@ -22,7 +22,7 @@ def step_pairings(session: Session, span: Span) -> tuple[StepPairing, ...]:
         select(StepRow, STEP_SECONDS)
         .where(span.covers(StepRow))
         .order_by(StepRow.cursor, StepRow.seq)
-    ).tuples()
+    )
     tokens = _tokens(session, span)
     return paired([_step(row, step_s, tokens) for row, step_s in rows])
 

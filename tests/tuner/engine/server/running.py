@@ -46,6 +46,7 @@ class RunningEngine:
 def tiny_settings(
     model: Path, *, routes: tuple[str, ...] | None = None, max_rows: int = 4, queue_limit: int = 64
 ) -> EngineSettings:
+    """Every step runs as its plan says, so that tests can count by it: no reference steps."""
     return EngineSettings(
         model=str(model),
         served_name=MODEL,
@@ -58,6 +59,7 @@ def tiny_settings(
         ),
         threads=1,
         routes=routes,
+        reference_interval=0,
     )
 
 
