@@ -8,7 +8,7 @@ from functools import lru_cache
 from collectors.records import OFF, FinishReason
 from tests.contracts.drafter_cases import EACH_CASE, WINDOW, Case, greedy, target
 from tests.tuner.engine.harness import request, tokens_of
-from tuner.engine.core import EngineLimits
+from tuner.engine.limits import EngineLimits
 from tuner.engine.request import Delta
 
 LENGTH = 24

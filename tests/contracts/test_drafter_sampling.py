@@ -24,8 +24,8 @@ from tests.tuner.engine.harness import (
     tokens_of,
 )
 from tests.tuner.engine.verification.reference_sampling import reference_probs
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import Draft, DraftAsk, Drafter
+from tuner.engine.limits import EngineLimits
 from tuner.engine.request import EngineRequest, SamplingParams
 from tuner.engine.verification import rows as sampler_rows
 from tuner.engine.verification.drawing import new_generator

@@ -21,7 +21,7 @@ from tests.tuner.engine.harness import (
     small_engine,
     tokens_of,
 )
-from tuner.engine.core import EngineLimits
+from tuner.engine.limits import EngineLimits
 from tuner.engine.request import Delta, EngineRequest
 from tuner.engine.verification.logprobs import top_margins
 

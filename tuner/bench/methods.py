@@ -27,8 +27,8 @@ from tuner.bench.questions import (
 from tuner.bench.resident import PeakMemory
 from tuner.bench.turns import Turns
 from tuner.demo.traffic import bundled_traffic
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.registry import load_drafters
+from tuner.engine.limits import EngineLimits
 from tuner.engine.loading import LoadedEngine, build_engine, load_target
 from tuner.engine.model.memory import keep_freed_memory, return_freed_memory
 from tuner.engine.settings import EngineSettings

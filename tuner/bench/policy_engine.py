@@ -16,9 +16,9 @@ import torch
 from collectors.records import DecodeStep, Method, Plan, PlanEntry, Setting, load_level_of
 from tuner.bench.questions import Encoded, Question, encode, of_each, read_questions
 from tuner.demo.traffic import bundled_traffic
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import Drafter
 from tuner.engine.drafters.registry import load_drafters
+from tuner.engine.limits import EngineLimits
 from tuner.engine.loading import LoadedEngine, build_engine, load_target
 from tuner.engine.model.memory import keep_freed_memory, return_freed_memory
 from tuner.engine.model.weights import LoadedModel

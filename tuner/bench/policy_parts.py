@@ -22,7 +22,7 @@ from tuner.bench.policy_engine import LIMITS, ROUTES, Parts, load_parts, pool
 from tuner.bench.policy_fidelity import CellRuns, Cells, Fidelity
 from tuner.bench.policy_live import Confirmation, LiveOptions, confirm, num_windows
 from tuner.bench.policy_traces import Recorded, record
-from tuner.engine.core import EngineLimits
+from tuner.engine.limits import EngineLimits
 from tuner.engine.settings import EngineSettings
 
 PER_ROUTE = 4

@@ -117,7 +117,7 @@ def memory_check(
         methods: drafting methods loaded; None for all.
     """
     from tuner.engine.available import available_bytes
-    from tuner.engine.core import EngineLimits
+    from tuner.engine.limits import EngineLimits
     from tuner.engine.memory_need import memory_need
     from tuner.engine.model.bundled_model import cached_bundled_model
     from tuner.engine.settings import EngineSettings

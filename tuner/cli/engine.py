@@ -167,15 +167,13 @@ def engine(
 
     Speculation is off until a plan is put into force; see `spectuner serve`.
     """
-    for name in route or ():
-        require_route_name(name)
+    _prepare(route or ())
     heads, wanted = heads_named(head or ()), methods_named(methods)
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    from tuner.engine.core import EngineLimits
+    from tuner.engine.limits import EngineLimits
     from tuner.engine.process import EngineProcessSettings, run_engine
     from tuner.engine.settings import EngineSettings
 
+    sizes = (max_rows, max_context, queue_limit, prefill_tokens)
     loaded = EngineSettings(
         model=model,
         served_name=served_name,
@@ -186,12 +184,7 @@ def engine(
         methods=wanted,
         suffix_store_tokens=suffix_store_tokens,
         sparse_window_tokens=sparse_window,
-        limits=EngineLimits(
-            max_rows=max_rows,
-            max_context_tokens=max_context,
-            queue_limit=queue_limit,
-            prefill_tokens=prefill_tokens,
-        ),
+        limits=EngineLimits.of(*sizes),
         dtype=dtype,
         device=device,
         threads=threads,
@@ -209,6 +202,18 @@ def engine(
         allowed_hosts=tuple(allowed_host or ()),
     )
     run_engine(settings, on_ready=_say_ready)
+
+
+def _prepare(routes: Sequence[str]) -> None:
+    """Check the route names, keep off the hub, and give each line of the log its time.
+
+    Raises:
+        UsageError: a name is no route's.
+    """
+    for name in routes:
+        require_route_name(name)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
 
 def model(json_path: JsonOption = None) -> None:

@@ -28,6 +28,7 @@ from tuner.engine.drafters.base import Draft
 from tuner.engine.drafting import Drafting, draft_of
 from tuner.engine.errors import ContextTooLong, InvalidRequest
 from tuner.engine.journal import Journal
+from tuner.engine.limits import EngineLimits
 from tuner.engine.live_plan import LivePlan, PlanTable
 from tuner.engine.model.decoder import Decoder
 from tuner.engine.model.passes import Span, lay_out
@@ -53,23 +54,6 @@ class TextCodec(Protocol):
 
     def new_decoder(self) -> TokenDecoder:
         """Return a decoder for one answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLimits:
-    """Sizes fixed at start.
-
-    Attributes:
-        max_rows: sequences in the batch at most.
-        max_context_tokens: prompt and answer of one sequence at most.
-        queue_limit: requests that may wait.
-        prefill_tokens: prompt tokens computed per step at most, over all rows.
-    """
-
-    max_rows: int = 32
-    max_context_tokens: int = 1024
-    queue_limit: int = 256
-    prefill_tokens: int = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

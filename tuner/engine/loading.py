@@ -17,12 +17,13 @@ import transformers
 from collectors.records import MAX_DRAFT_LENGTH, Method, PinnedConfig
 from tuner.engine.capabilities import Capabilities, MethodCapability
 from tuner.engine.capture import Capture
-from tuner.engine.core import EngineCore, EngineLimits
+from tuner.engine.core import EngineCore
 from tuner.engine.drafters.base import Drafter
 from tuner.engine.drafters.registry import load_drafters
 from tuner.engine.drafting import Drafting
 from tuner.engine.errors import StartupError
 from tuner.engine.journal import Journal, Observer
+from tuner.engine.limits import EngineLimits
 from tuner.engine.live_plan import LivePlan
 from tuner.engine.memory_need import require_memory
 from tuner.engine.model.bundled_model import resolve_model

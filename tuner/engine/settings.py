@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from collectors.records import Method
-from tuner.engine.core import EngineLimits
 from tuner.engine.errors import StartupError
+from tuner.engine.limits import EngineLimits
 from tuner.engine.model.bundled_model import BUNDLED, BUNDLED_NAME
 
 NO_DRAFT_MODEL = "none"

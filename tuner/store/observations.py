@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from collectors.records import LoadLevel, Setting, load_level_named
 from collectors.records.parsing import as_object, items, member
 from policy.types import Evidence, Observation, Window
-from tuner.store import arms, coding
+from tuner.store import arms, coding, coding_sums
 from tuner.store.schema import ObservationRow, WindowRow
 from tuner.store.statements import insert_if_missing, insert_rows, json_part
 
@@ -147,7 +147,7 @@ def _decoded(start_s: float, end_s: float, mixes: object, decode_sums: object) -
         start_s=start_s,
         end_s=end_s,
         mixes=coding.listed(body, "mixes", coding.mix_from_dict),
-        decode_sums=coding.listed(body, "decode_sums", coding.decode_sum_from_dict),
+        decode_sums=coding.listed(body, "decode_sums", coding_sums.decode_sum_from_dict),
     )
 
 
@@ -205,8 +205,8 @@ def _window(row: WindowRow, seen: list[ObservationRow], settings: dict[str, Sett
         step_costs=coding.listed(body, "step_costs", coding.step_cost_from_dict),
         draft_costs=coding.listed(body, "draft_costs", coding.draft_cost_from_dict),
         mixes=coding.listed(body, "mixes", coding.mix_from_dict),
-        decode_sums=coding.listed(body, "decode_sums", coding.decode_sum_from_dict),
-        pairings=coding.listed(body, "pairings", coding.pairing_from_dict),
+        decode_sums=coding.listed(body, "decode_sums", coding_sums.decode_sum_from_dict),
+        pairings=coding.listed(body, "pairings", coding_sums.pairing_from_dict),
     )
 
 
@@ -239,6 +239,6 @@ def _rest_to_dict(window: Window) -> dict[str, object]:
         "step_costs": [coding.step_cost_to_dict(cost) for cost in window.step_costs],
         "draft_costs": [coding.draft_cost_to_dict(cost) for cost in window.draft_costs],
         "mixes": [coding.mix_to_dict(mix) for mix in window.mixes],
-        "decode_sums": [coding.decode_sum_to_dict(one) for one in window.decode_sums],
-        "pairings": [coding.pairing_to_dict(one) for one in window.pairings],
+        "decode_sums": [coding_sums.decode_sum_to_dict(one) for one in window.decode_sums],
+        "pairings": [coding_sums.pairing_to_dict(one) for one in window.pairings],
     }

@@ -10,10 +10,10 @@ from collectors.lookup import Match
 from collectors.records import Method, Setting
 from tuner.bench.driver import Driver
 from tuner.bench.peers import TransformersPeer
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import Drafter
 from tuner.engine.drafters.prompt_lookup import PromptLookupDrafter
 from tuner.engine.drafters.registry import load_drafters
+from tuner.engine.limits import EngineLimits
 from tuner.engine.loading import build_engine, load_target
 from tuner.engine.settings import EngineSettings
 

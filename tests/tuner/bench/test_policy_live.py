@@ -26,7 +26,7 @@ from tuner.bench.policy_traces import Recorded, record
 from tuner.bench.questions import Encoded
 from tuner.cli.bench_policy_engine import calibrate, confirm
 from tuner.cli.output import Output
-from tuner.engine.core import EngineLimits
+from tuner.engine.limits import EngineLimits
 from tuner.engine.settings import EngineSettings
 
 MAX_TOKENS = 24

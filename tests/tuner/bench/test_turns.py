@@ -7,8 +7,8 @@ import pytest
 from collectors.records import OFF, DecodeStep, Method, Setting
 from tuner.bench.questions import Encoded
 from tuner.bench.turns import Turns
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.registry import load_drafters
+from tuner.engine.limits import EngineLimits
 from tuner.engine.loading import LoadedEngine, build_engine, load_target
 from tuner.engine.settings import EngineSettings
 

@@ -113,7 +113,7 @@ def test_the_doctor_takes_the_sizes_that_an_engine_would_be_started_with() -> No
 
 
 def test_the_defaults_counted_are_those_of_the_engine() -> None:
-    from tuner.engine.core import EngineLimits
+    from tuner.engine.limits import EngineLimits
 
     limits = EngineLimits()
 

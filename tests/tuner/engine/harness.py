@@ -16,7 +16,7 @@ from tests.tuner.engine import tiny_heads
 from tests.tuner.engine.scripted import ScriptedDrafter
 from tuner.engine.capabilities import Capabilities, MethodCapability
 from tuner.engine.capture import Capture
-from tuner.engine.core import EngineCore, EngineLimits
+from tuner.engine.core import EngineCore
 from tuner.engine.drafters.base import Drafter
 from tuner.engine.drafters.draft_model import DraftModelDrafter
 from tuner.engine.drafters.lookahead import LookaheadDrafter
@@ -25,6 +25,7 @@ from tuner.engine.drafters.self_sparse import SelfSparseDrafter
 from tuner.engine.drafters.suffix import SuffixDrafter
 from tuner.engine.drafting import Drafting
 from tuner.engine.journal import Journal
+from tuner.engine.limits import EngineLimits
 from tuner.engine.live_plan import LivePlan
 from tuner.engine.model.layers import LlamaShape
 from tuner.engine.model.llama import LlamaDecoder

@@ -8,8 +8,8 @@ import pytest
 
 from collectors.records import OFF, FinishReason, Method, Setting
 from tests.tuner.engine.grammars import schema
-from tuner.engine.core import EngineLimits
 from tuner.engine.grammar import GrammarCompiler
+from tuner.engine.limits import EngineLimits
 from tuner.engine.loading import LoadedEngine, load_engine
 from tuner.engine.request import EngineRequest, SamplingParams
 from tuner.engine.settings import EngineSettings

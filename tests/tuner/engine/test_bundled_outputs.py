@@ -11,7 +11,7 @@ import torch
 from collectors.records import OFF, AcceptanceRule, Method, Setting
 from tuner.bench.arms import DEFAULT_TREES, arms
 from tuner.bench.driver import Driver, demo_prompts
-from tuner.engine.core import EngineLimits
+from tuner.engine.limits import EngineLimits
 from tuner.engine.loading import LoadedEngine, load_engine, load_target
 from tuner.engine.model.passes import Span, lay_out
 from tuner.engine.model.weights import LoadedModel

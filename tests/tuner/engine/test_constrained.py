@@ -27,8 +27,8 @@ from tests.tuner.engine.harness import (
     tokens_of,
 )
 from tuner.engine import drafting
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import Draft
+from tuner.engine.limits import EngineLimits
 from tuner.engine.pruning import pruned
 from tuner.engine.request import Delta, EngineRequest
 from tuner.engine.row import Row

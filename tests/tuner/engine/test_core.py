@@ -16,8 +16,8 @@ from tests.tuner.engine.harness import (
     small_engine,
     tokens_of,
 )
-from tuner.engine.core import EngineLimits
 from tuner.engine.errors import ContextTooLong, InvalidRequest, QueueFull
+from tuner.engine.limits import EngineLimits
 
 VOCAB = 24
 LOOKUP = Setting(method=Method.PROMPT_LOOKUP, k=8, lookup_min=1, lookup_max=3)

@@ -18,8 +18,8 @@ from tests.tuner.engine.harness import (
 )
 from tuner.engine.adaptive import PROBE_EVERY
 from tuner.engine.chances import Kind
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import Draft, DraftAsk
+from tuner.engine.limits import EngineLimits
 
 ADAPTIVE = Setting(method=Method.DRAFT_MODEL, k=7, is_adaptive=True)
 

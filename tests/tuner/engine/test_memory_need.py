@@ -15,8 +15,8 @@ from collectors.records import Method
 from tests.tuner.engine import tiny_heads
 from tests.tuner.engine.server.tiny_model import write_tiny_model
 from tuner.engine.available import available_bytes
-from tuner.engine.core import EngineLimits
 from tuner.engine.errors import ModelCorrupt, StartupError
+from tuner.engine.limits import EngineLimits
 from tuner.engine.loading import LoadedEngine, load_engine, load_target
 from tuner.engine.memory_need import MemoryNeed, in_mebibytes, memory_need
 from tuner.engine.model.bundled_model import cached_bundled_model
@@ -28,7 +28,7 @@ ROWS, CONTEXT = 3, 768
 _PEAK = """
 from collectors.records import Method, Setting
 from tuner.bench.resident import PeakMemory
-from tuner.engine.core import EngineLimits
+from tuner.engine.limits import EngineLimits
 from tuner.engine.loading import load_engine
 from tuner.engine.request import EngineRequest, SamplingParams
 from tuner.engine.settings import EngineSettings

@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.eagle import EagleDrafter
 from tuner.engine.drafters.medusa import MedusaDrafter
 from tuner.engine.drafters.mlp_speculator import MlpSpeculatorDrafter
 from tuner.engine.drafters.mtp import MtpDrafter
 from tuner.engine.drafters.pard import PardDrafter
+from tuner.engine.limits import EngineLimits
 from tuner.engine.model.heads.base import HeadTarget
 from tuner.engine.model.heads.eagle import FeatureEagle, FusedEagle
 from tuner.engine.model.heads.medusa import MedusaHeads, MedusaWeights

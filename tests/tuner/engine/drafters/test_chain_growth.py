@@ -24,12 +24,12 @@ from tests.tuner.engine.harness import (
 )
 from tuner.engine.adaptive import Adaptive, Outlook
 from tuner.engine.chances import Kind
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import DraftAsk
 from tuner.engine.drafters.chain_growth import Chain, ChainGrowth
 from tuner.engine.drafters.draft_model import DraftModelDrafter
 from tuner.engine.drafters.draft_schedule import DraftSchedule, ScheduleKind
 from tuner.engine.drafting import Drafting
+from tuner.engine.limits import EngineLimits
 from tuner.engine.model.llama import LlamaDecoder
 from tuner.engine.verification.selfcheck import chi_square_p_value
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from collectors.records import Method, Setting
 from tests.tuner.engine import tiny_heads
 from tests.tuner.engine.harness import CONTEXT, random_decoder
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import Draft, DraftAsk
 from tuner.engine.drafters.pard import PardDrafter
+from tuner.engine.limits import EngineLimits
 from tuner.engine.model.passes import Span, lay_out
 from tuner.engine.request import SamplingParams
 from tuner.engine.verification.drawing import new_generator

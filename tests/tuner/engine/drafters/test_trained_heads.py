@@ -17,7 +17,6 @@ from collectors.records import Method, Setting
 from tests.tuner.engine import tiny_heads
 from tests.tuner.engine.harness import random_weights
 from tests.tuner.engine.server.tiny_model import write_tiny_model
-from tuner.engine.core import EngineLimits
 from tuner.engine.drafters.base import Draft, DraftAsk, Drafter, TargetView
 from tuner.engine.drafters.eagle import EagleDrafter
 from tuner.engine.drafters.medusa import MedusaDrafter
@@ -25,6 +24,7 @@ from tuner.engine.drafters.mlp_speculator import MlpSpeculatorDrafter
 from tuner.engine.drafters.mtp import MtpDrafter
 from tuner.engine.drafters.trained_heads import HEAD_LOADERS
 from tuner.engine.errors import StartupError
+from tuner.engine.limits import EngineLimits
 from tuner.engine.model.decoder import features_for
 from tuner.engine.model.heads.base import RecurrentHead
 from tuner.engine.model.heads.eagle import FeatureEagle, FusedEagle

@@ -14,8 +14,8 @@ import httpx
 
 from collectors.records import DecodeStep, JournalPage, JournalRecord, RequestTrace
 from tests.tuner.engine.server.tiny_model import CONTEXT_TOKENS
-from tuner.engine.core import EngineLimits
 from tuner.engine.journal import Observer
+from tuner.engine.limits import EngineLimits
 from tuner.engine.listening import bind, url_of
 from tuner.engine.loading import LoadedEngine, load_engine
 from tuner.engine.loop import EngineLoop
