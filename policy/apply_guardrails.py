@@ -92,7 +92,7 @@ def load_change(
         token_share=found.token_share,
         route_speed=found.route_speed,
         engine_total=found.engine_total,
-        over_off=evaluation.effect(alone, without(evaluation, alone, route), route).route_speed,
+        over_off=evaluation.effect(alone, evaluation.off, route).route_speed,
         runner_up=best_other(evaluation, current, route, int(plan[route])),
         reason="",
         goodput=evaluation.goodput(alone),

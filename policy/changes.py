@@ -45,7 +45,7 @@ class LoadChange:
         token_share: the route's share of the engine's tokens in force, 0 to 1.
         route_speed: tokens per second of a request of the route, proposed over in force.
         engine_total: tokens per second of the whole engine, proposed over in force.
-        over_off: the route's speed with the proposed Setting over that with speculation off.
+        over_off: the route's speed with the change over that with speculation off on all routes.
         runner_up: second best Setting and its engine total over what is in force; None where there
             is one arm only.
         reason: one sentence.

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import numpy as np
 from scipy import special
@@ -35,22 +34,6 @@ class Basis(StrEnum):
 
     PAIRED = "paired steps"
     BEFORE_AND_AFTER = "before and after"
-
-
-class Pairing(Protocol):
-    """Drafting steps beside plain ones at one load level, as a window counts them."""
-
-    @property
-    def load(self) -> LoadLevel:
-        """The load level."""
-
-    @property
-    def pairs(self) -> int:
-        """Pairs counted."""
-
-    @property
-    def sum_log_ratio(self) -> float:
-        """Sum of the log of drafting step time over plain step time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +112,7 @@ def paired_over_off(route: str, change: LoadChange, windows: Sequence[Window]) -
         change: its load level and the Setting in force.
         windows: windows in which that Setting was in force.
     """
-    pairs = [one for window in windows for one in pairings_of(window) if one.load == change.load]
+    pairs = [one for window in windows for one in window.pairings if one.load == change.load]
     counted = [one for one in pairs if one.pairs]
     if len(counted) < MIN_PAIRED_WINDOWS or sum(one.pairs for one in counted) < MIN_PAIRS:
         return None
@@ -142,16 +125,10 @@ def paired_over_off(route: str, change: LoadChange, windows: Sequence[Window]) -
     )
     mean, error = _log_ratio(tokens, passes)
     half = float(special.stdtrit(len(counted) - 1, 1 - TAIL)) * math.hypot(ratio_error, error)
-    middle = mean - ratio
+    middle = mean - _log_with_prompts(ratio, change.load, windows)
     return Interval(
         low=math.exp(middle - half), mean=math.exp(middle), high=math.exp(middle + half)
     )
-
-
-def pairings_of(window: Window) -> tuple[Pairing, ...]:
-    """Return the pairs of a window by load level; none where the engine makes none."""
-    found: tuple[Pairing, ...] = getattr(window, "pairings", ())
-    return found
 
 
 def _outcome(
@@ -216,8 +193,36 @@ def _parts(
             if (one.route, one.load, one.setting, one.evidence) == place and one.passes
         ]
         if own:
-            passes = sum(one.passes for one in own)
+            passes = sum(one.planned_passes for one in own)
             yield float(passes), float(passes + sum(one.accepted for one in own))
+
+
+def _log_with_prompts(ratio: float, load: LoadLevel, windows: Sequence[Window]) -> float:
+    """Return the log of a step time ratio with the reading of prompts in it, as predicted.
+
+    Reading takes as long for each token delivered, whatever drafts; paired steps read none.
+
+    Args:
+        ratio: the log of the ratio of both steps without prompts.
+        load: the load level.
+        windows: windows in which the plan was in force.
+    """
+    mixes = [one for window in windows for one in window.mixes if one.load == load]
+    sums = [one for window in windows for one in window.decode_sums if one.load == load]
+    seen = [
+        one
+        for window in windows
+        for one in window.observations
+        if one.load == load and one.evidence is Evidence.LIVE
+    ]
+    tokens, decoded = sum(one.tokens for one in mixes), sum(one.tokens for one in sums)
+    decoding_s, passes = sum(one.busy_s for one in sums), sum(one.passes for one in seen)
+    if not (tokens and decoded and decoding_s > 0 and passes):
+        return ratio
+    by_token_s = decoding_s / decoded
+    reading = max(0.0, sum(one.busy_s for one in mixes) / tokens / by_token_s - 1)
+    more_tokens = 1 + sum(one.accepted for one in seen) / passes
+    return math.log((1 + reading) / (math.exp(-ratio) + reading / more_tokens))
 
 
 def _log_ratio(top: Sequence[float], bottom: Sequence[float]) -> tuple[float, float]:

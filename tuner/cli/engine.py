@@ -167,13 +167,11 @@ def engine(
 
     Speculation is off until a plan is put into force; see `spectuner serve`.
     """
-    _prepare(route or ())
-    heads, wanted = heads_named(head or ()), methods_named(methods)
+    heads, wanted = _prepare(route or (), head or (), methods)
     from tuner.engine.limits import EngineLimits
     from tuner.engine.process import EngineProcessSettings, run_engine
     from tuner.engine.settings import EngineSettings
 
-    sizes = (max_rows, max_context, queue_limit, prefill_tokens)
     loaded = EngineSettings(
         model=model,
         served_name=served_name,
@@ -184,7 +182,7 @@ def engine(
         methods=wanted,
         suffix_store_tokens=suffix_store_tokens,
         sparse_window_tokens=sparse_window,
-        limits=EngineLimits.of(*sizes),
+        limits=EngineLimits.of(max_rows, max_context, queue_limit, prefill_tokens),
         dtype=dtype,
         device=device,
         threads=threads,
@@ -204,16 +202,22 @@ def engine(
     run_engine(settings, on_ready=_say_ready)
 
 
-def _prepare(routes: Sequence[str]) -> None:
+def _prepare(
+    routes: Sequence[str], heads: Sequence[str], methods: str
+) -> tuple[dict[Method, str], tuple[Method, ...] | None]:
     """Check the route names, keep off the hub, and give each line of the log its time.
 
+    Returns:
+        The heads given by method, and the methods wanted.
+
     Raises:
-        UsageError: a name is no route's.
+        UsageError: a name is no route's, a head's or a method's.
     """
     for name in routes:
         require_route_name(name)
     os.environ["HF_HUB_OFFLINE"] = "1"
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    return heads_named(heads), methods_named(methods)
 
 
 def model(json_path: JsonOption = None) -> None:

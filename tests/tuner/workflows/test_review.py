@@ -307,7 +307,7 @@ def test_without_an_evaluation_it_says_what_is_missing(
     with site_on(migrated_file, tmp_path, engine.url, require_evaluation=True) as strict:
         number = add(strict)
 
-        with pytest.raises(NotEvaluated, match="draft_model k=3 has no evaluation"):
+        with pytest.raises(NotEvaluated, match="draft_model k=3 on chat has no evaluation"):
             approve(strict, number, who="ann")
 
         assert state(strict, number) is State.PENDING
