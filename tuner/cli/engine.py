@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -13,6 +13,9 @@ from collectors.records import Method, require_route_name
 from tuner.cli.errors import UsageError
 from tuner.cli.memory import DEFAULT_MAX_CONTEXT, DEFAULT_MAX_ROWS
 from tuner.cli.output import JsonOption, Output
+
+if TYPE_CHECKING:
+    from tuner.engine.settings import EngineSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DEFAULT_PORT = 8401
@@ -163,7 +166,6 @@ def engine(
     os.environ["HF_HUB_OFFLINE"] = "1"
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     from tuner.engine.core import EngineLimits
-    from tuner.engine.process import EngineProcessSettings, run_engine
     from tuner.engine.settings import EngineSettings
 
     loaded = EngineSettings(
@@ -188,6 +190,20 @@ def engine(
         routes=tuple(route) if route else None,
         journal_capacity=journal_capacity,
     )
+    _serve(loaded, host, port, api_key, tuple(allowed_host or ()), max_connections, drain_s)
+
+
+def _serve(
+    loaded: EngineSettings,
+    host: str,
+    port: int,
+    api_key: str,
+    allowed_hosts: tuple[str, ...],
+    max_connections: int,
+    drain_s: float,
+) -> None:
+    from tuner.engine.process import EngineProcessSettings, run_engine
+
     settings = EngineProcessSettings(
         engine=loaded,
         host=host,
@@ -195,7 +211,7 @@ def engine(
         api_key=api_key or None,
         drain_s=drain_s,
         max_connections=max_connections,
-        allowed_hosts=tuple(allowed_host or ()),
+        allowed_hosts=allowed_hosts,
     )
     run_engine(settings, on_ready=_say_ready)
 
