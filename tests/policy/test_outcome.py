@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from collectors.records import OFF, LoadLevel, Plan
+from collectors.records import OFF, Plan
 from policy.decode_sum import DecodeSum
 from policy.outcome import (
     MIN_PAIRS,
@@ -16,9 +16,9 @@ from policy.outcome import (
     Outcome,
     outcomes,
     paired_over_off,
-    pairings_of,
     telling,
 )
+from policy.pairing import StepPairing
 from policy.realised import Ran, realised
 from policy.trust import MIN_OUTCOMES, error_scale
 from policy.types import Interval, LoadMix, Observation, Window
@@ -28,21 +28,7 @@ from tests.fixtures.said import LOAD_1, LOAD_2, PLAIN, change, plan, said
 DRAFTING = plan(("chat", LOAD_1, DRAFT_3))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
-    load: LoadLevel
-    pairs: int
-    sum_log_ratio: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedWindow(Window):
-    """A window of an engine that runs a plain step now and then."""
-
-    pairings: tuple[Pairs, ...] = ()
-
-
-def window(number: int, rate: float, pairs: tuple[Pairs, ...] = ()) -> PairedWindow:
+def window(number: int, rate: float, pairs: tuple[StepPairing, ...] = ()) -> Window:
     """A minute of chat alone at 1.8 tokens a pass."""
     start_s = 60.0 * number
     seen = Observation(
@@ -66,7 +52,7 @@ def window(number: int, rate: float, pairs: tuple[Pairs, ...] = ()) -> PairedWin
         busy_s=10.0,
     )
     counted = DecodeSum(load=LOAD_1, route="chat", steps=100, tokens=round(10 * rate), busy_s=10.0)
-    return PairedWindow(
+    return Window(
         start_s=start_s,
         end_s=start_s + 60,
         observations=(seen,),
@@ -76,8 +62,17 @@ def window(number: int, rate: float, pairs: tuple[Pairs, ...] = ()) -> PairedWin
     )
 
 
-def paired(ratio: float, count: int = 10) -> tuple[Pairs, ...]:
-    return (Pairs(load=LOAD_1, pairs=count, sum_log_ratio=count * math.log(ratio)),)
+def paired(ratio: float, count: int = 10) -> tuple[StepPairing, ...]:
+    return (
+        StepPairing(
+            load=LOAD_1,
+            pairs=count,
+            sum_log_ratio=count * math.log(ratio),
+            sum_square_log_ratio=count * math.log(ratio) ** 2,
+            drafting_tokens=0,
+            drafting_steps=0,
+        ),
+    )
 
 
 def ran(numbers: Iterable[int], brought: Plan, rate: float, ratios: tuple[float, ...] = ()):
@@ -136,8 +131,19 @@ def test_pairs_of_another_load_level_do_not_count():
     assert paired_over_off("chat", change(), [window(n, 70.0, other) for n in range(9)]) is None
 
 
-def test_windows_of_an_engine_that_makes_no_pairs_have_none():
-    assert pairings_of(Window(start_s=0.0, end_s=1.0)) == ()
+def test_reading_prompts_takes_as_long_for_each_token_whatever_drafts():
+    """A third of the engine's time reads prompts: what drafting saves of a step counts for less."""
+    seen = [window(number, 70.0, paired(1.2)) for number in range(9)]
+    busy = [
+        replace(one, mixes=tuple(replace(mix, busy_s=15.0) for mix in one.mixes)) for one in seen
+    ]
+    alone = paired_over_off("chat", change(), seen)
+    beside = paired_over_off("chat", change(), busy)
+
+    assert alone is not None
+    assert beside is not None
+    assert alone.mean == pytest.approx(1.8 / 1.2, rel=0.01)
+    assert beside.mean == pytest.approx(1.8 / (1.5 / (1 / 1.2 + 0.5 / 1.8)), rel=0.01)
 
 
 def outcome(mean: float, spread: float = 0.02, basis: Basis = Basis.PAIRED) -> Outcome:

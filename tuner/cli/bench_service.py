@@ -61,7 +61,7 @@ def service(
     block_s: Annotated[float, typer.Option(help="Seconds an arm is in force.")] = 7.0,
     settle_s: Annotated[float, typer.Option(help="Seconds of them that are left out.")] = 2.0,
     learn_minutes: MinutesOption = 3.0,
-    gate_minutes: GateOption = 2.5,
+    gate_minutes: GateOption = 8.0,
     steady_minutes: SteadyOption = 0.5,
     arms: ArmsOption = "off,fixed,reviewed,adaptive",
     fixed: FixedOption = "suffix:8,prompt_lookup:3",

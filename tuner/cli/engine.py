@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -13,6 +13,9 @@ from collectors.records import Method, require_route_name
 from tuner.cli.errors import UsageError
 from tuner.cli.memory import DEFAULT_MAX_CONTEXT, DEFAULT_MAX_ROWS
 from tuner.cli.output import JsonOption, Output
+
+if TYPE_CHECKING:
+    from tuner.engine.settings import EngineSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DEFAULT_PORT = 8401
@@ -169,7 +172,6 @@ def engine(
     """
     heads, wanted = _prepare(route or (), head or (), methods)
     from tuner.engine.limits import EngineLimits
-    from tuner.engine.process import EngineProcessSettings, run_engine
     from tuner.engine.settings import EngineSettings
 
     loaded = EngineSettings(
@@ -190,6 +192,20 @@ def engine(
         journal_capacity=journal_capacity,
         reference_interval=reference_interval,
     )
+    _serve(loaded, host, port, api_key, tuple(allowed_host or ()), max_connections, drain_s)
+
+
+def _serve(
+    loaded: EngineSettings,
+    host: str,
+    port: int,
+    api_key: str,
+    allowed_hosts: tuple[str, ...],
+    max_connections: int,
+    drain_s: float,
+) -> None:
+    from tuner.engine.process import EngineProcessSettings, run_engine
+
     settings = EngineProcessSettings(
         engine=loaded,
         host=host,
@@ -197,7 +213,7 @@ def engine(
         api_key=api_key or None,
         drain_s=drain_s,
         max_connections=max_connections,
-        allowed_hosts=tuple(allowed_host or ()),
+        allowed_hosts=allowed_hosts,
     )
     run_engine(settings, on_ready=_say_ready)
 

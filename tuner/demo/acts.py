@@ -22,14 +22,20 @@ from tuner.demo.exploration import (
     shadow_arms,
 )
 from tuner.demo.pace import Budget
-from tuner.errors import Interrupted, NothingToDo, StateChanged
+from tuner.errors import Interrupted, NotEvaluated, NothingToDo, StateChanged
 from tuner.store import captures, recommendations
 from tuner.store.plans import Purpose
-from tuner.store.recommendations import State
+from tuner.store.recommendations import State, StoredRecommendation
 from tuner.workflows import review
 from tuner.workflows.apply import Intent, apply
 from tuner.workflows.capture import capture
 from tuner.workflows.divergence import DivergenceOptions, divergence
+from tuner.workflows.evaluate import (
+    evaluate,
+    missing_reason,
+    proposed_loads,
+    proposed_settings,
+)
 from tuner.workflows.ingest import ingest
 from tuner.workflows.recommend import recommend
 from tuner.workflows.replay import ReplayOptions, replay
@@ -54,7 +60,8 @@ class Acts:
         approves: approve what is recommended; otherwise the operator does.
         pace: returns the seconds a token takes just now; None while that is not known.
         begun: exploration under way.
-        speeds: over speculation off, as the newest shadow replay of each method showed it.
+        speeds: over speculation off, as the newest shadow replay of each method showed it: its
+            tokens per pass where it had too few pairs for a ratio of speeds.
     """
 
     site: Site
@@ -144,23 +151,47 @@ class Acts:
         except Interrupted:
             self.say(f"Shadow replay: {arm.label} ran out of time; what it saw is kept as evidence")
             return
-        if found.speedup is not None:
-            self.speeds[arm.method] = found.speedup.mean
+        longer = (found.other_tokens_per_pass or 1.0) / (found.base_tokens_per_pass or 1.0)
+        self.speeds[arm.method] = longer if found.speedup is None else found.speedup.mean
         speed = "no ratio" if found.speedup is None else f"{found.speedup.mean:.2f}x the speed"
         self.say(f"Shadow replay: {arm.label} against off on {found.pairs} prompts, {speed}")
 
     def recommend(self) -> None:
-        """Bring the store up to date, ask the policy, and approve its changes where asked to."""
+        """Bring the store up to date and ask the policy."""
         ingest(self.site)
         said = recommend(self.site)
         if said.silence_reason is not None:
             self.say(f"No recommendation: {said.silence_reason}")
         changes = [one for one in said.said if one.advice is Advice.CHANGE]
         self.say(f"Recommended: {len(changes)} of {len(said.said)} routes should change")
-        if self.approves:
-            self._approve_all()
-        elif changes:
+        if changes and not self.approves:
             self.say("Approve them in the console")
+
+    def approve(self, seconds: float) -> None:
+        """Evaluate what waits, the largest gain first, for so long, and approve what passes."""
+        last_s = time.monotonic() + seconds
+        for entry in sorted(self._waiting(), key=lambda one: -_largest_total(one)):
+            for setting in proposed_settings(entry):
+                loads = proposed_loads(entry, setting)
+                if missing_reason(self.site, setting, entry.route, loads) is not None:
+                    self._evaluate(setting, entry.route, last_s - time.monotonic())
+            self._approve(entry.id, entry.route)
+
+    def _evaluate(self, setting: Setting, route: str, seconds: float) -> None:
+        name = f"{setting.label} on {route}"
+        if seconds <= 0:
+            self.say(f"Gate: no time left to evaluate {name}")
+            return
+        try:
+            found = evaluate(limited(self.site, seconds), setting, route)
+        except Interrupted:
+            self.say(f"Gate: {name} could not be evaluated within {seconds:.0f} s")
+            return
+        except NothingToDo as reason:
+            self.say(f"Gate: {name} was not evaluated: {reason}")
+            return
+        passed = "passed" if found.is_passing else "did not pass"
+        self.say(f"Gate: {name} {passed}: {'; '.join(found.reasons)}")
 
     def prove(self, seconds: float) -> None:
         """Compare the Settings used most with speculation off: speed in pairs, outputs by token.
@@ -218,19 +249,23 @@ class Acts:
             self.site.stopping.wait(1.0)
             self.site.raise_if_stopping()
 
-    def _approve_all(self) -> None:
+    def _waiting(self) -> list[StoredRecommendation]:
+        """Return the pending changes that may be approved alone."""
         with self.site.store.reading() as session:
-            waiting = recommendations.listed(
+            pending = recommendations.listed(
                 session, engine=self.site.engine, states=(State.PENDING,)
             )
-        for entry in waiting:
-            if entry.said.advice is Advice.CHANGE:
-                self._approve(entry.id, entry.route)
+        return [
+            entry
+            for entry in pending
+            if entry.said.advice is Advice.CHANGE
+            and not any(change.needs_set for change in entry.said.changes)
+        ]
 
     def _approve(self, number: int, route: str) -> None:
         try:
             review.approve(self.site, number, who=_APPROVER, why="--approve")
-        except StateChanged as reason:
+        except (StateChanged, NotEvaluated) as reason:
             self.say(f"Not approved: {reason}")
             return
         self.say(f"Approved: recommendation {number} for route {route} is in force")
@@ -240,6 +275,10 @@ class Acts:
             plan=plan, before=before, recommendation=None, who=WHO, why=why, purpose=purpose
         )
         apply(self.site, intent)
+
+
+def _largest_total(entry: StoredRecommendation) -> float:
+    return max((change.engine_total.mean for change in entry.said.changes), default=1.0)
 
 
 def limited(site: Site, seconds: float) -> Site:

@@ -116,11 +116,13 @@ class Cell:
         }
 
 
-def _figures(interval: Interval | None) -> dict[str, float] | None:
-    """Return an interval's JSON form; None where there is none."""
-    if interval is None:
-        return None
+def interval_dict(interval: Interval) -> dict[str, float]:
+    """Return an interval's JSON form."""
     return {"low": interval.low, "mean": interval.mean, "high": interval.high}
+
+
+def _figures(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else interval_dict(interval)
 
 
 def cells_of(

@@ -46,7 +46,6 @@ def timetable(acts: Acts, phases: Sequence[Phase], *, explores: bool) -> tuple[T
     """
     quiet, surge, _ = phases
     start_of_surge_s = quiet.duration_s
-    end_s = sum(phase.duration_s for phase in phases)
     quiet_loads, surge_loads = LOAD_LEVELS[:3], LOAD_LEVELS[2:6]
     timed: list[Timed] = []
     if explores:
@@ -59,7 +58,6 @@ def timetable(acts: Acts, phases: Sequence[Phase], *, explores: bool) -> tuple[T
         first_s = start_of_surge_s + 0.25 * surge.duration_s
         timed += _tries(acts, first_s, 0.45 * surge.duration_s, surge_loads)
         timed.append(Timed(at_s=start_of_surge_s + 0.72 * surge.duration_s, act=acts.recommend))
-    timed.append(Timed(at_s=0.97 * end_s, act=acts.recommend))
     return tuple(timed)
 
 

@@ -152,17 +152,28 @@ class Show:
             asyncio.create_task(self.board.follow(phases)),
         ]
         try:
-            for phase in phases:
+            for phase in phases[:-1]:
                 await self._phase(player, phase)
             await beside[0]
+            if acts.approves:
+                await self._pass_the_gate(acts, player)
+            await self._phase(player, phases[-1])
+            await asyncio.to_thread(acts.recommend)
             await player.drain(_DRAIN_S)
-            if is_first:
+            if is_first and not acts.approves:
                 await asyncio.to_thread(acts.prove, _PROOF_SHARE * self.options.day_s)
         finally:
             for task in beside:
                 task.cancel()
             await player.drain(0)
             await asyncio.to_thread(self._end_exploration, acts)
+
+    async def _pass_the_gate(self, acts: Acts, player: Player) -> None:
+        """Evaluate what is recommended while no traffic comes, and approve what passes."""
+        await player.drain(_DRAIN_S)
+        await asyncio.to_thread(acts.recommend)
+        self.board.say("Gate: captured prompts run with and without what is recommended")
+        await asyncio.to_thread(acts.approve, _PROOF_SHARE * self.options.day_s)
 
     def _end_exploration(self, acts: Acts) -> None:
         """Leave no explored arm in force, however the day ended."""

@@ -18,6 +18,14 @@ _MOST_RESTARTS = 5
 _WATCH_S = 1.0
 
 
+_GATE_PROMPTS = 20
+_GATE_PRECISION = 0.2
+"""A short day captures few prompts, so that the demo's gate asks for fewer pairs."""
+
+_REFERENCE_INTERVAL = 16
+"""A short day has few steps, so that more of them run plain to measure what drafting brings."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Stack:
     """The engine and the service of one demo.
@@ -100,6 +108,7 @@ class Stack:
             *("--draft", options.draft),
             *("--max-rows", str(options.max_rows)),
             *("--drain-s", "2"),
+            *("--reference-interval", str(_REFERENCE_INTERVAL)),
         ]
 
 
@@ -114,7 +123,7 @@ def require_ports(options: DemoOptions) -> None:
 
 
 def demo_settings(options: DemoOptions, data_dir: Path, config: Path | None = None) -> Settings:
-    """Return the service's settings for a demo: capture on, short intervals, no gate.
+    """Return the service's settings for a demo: capture on, short intervals, a gate of few pairs.
 
     Args:
         options: how the demo is run.
@@ -132,7 +141,9 @@ def demo_settings(options: DemoOptions, data_dir: Path, config: Path | None = No
         engine_url=f"http://127.0.0.1:{options.engine_port}",
         capture_enabled=True,
         capture_share=1.0,
-        require_evaluation=False,
+        replay_requests=_GATE_PROMPTS,
+        gate_requests=_GATE_PROMPTS,
+        gate_precision=_GATE_PRECISION,
         ingest_interval_s=0.5,
         observe_interval_s=5.0,
         window_s=10.0,

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from collectors.records import Plan
-from tuner.demo.cells import Cell, cells_of
+from policy.outcome import Outcome
+from tuner.demo.cells import Cell, cells_of, interval_dict
 from tuner.demo.client import ClientTrace
-from tuner.store import Store, counts, divergences, facts, pinned, recommendations, replays
+from tuner.store import (
+    Store,
+    counts,
+    divergences,
+    facts,
+    outcomes,
+    pinned,
+    recommendations,
+    replays,
+)
 from tuner.store.coding import recommendation_to_dict
 from tuner.store.counts import Span
 from tuner.store.divergences import StoredDivergence
@@ -76,6 +86,7 @@ class DemoSummary:
         steps: the journal's account.
         clients: requests as their clients saw them.
         unsent: arrivals whose phase ended before their turn came.
+        outcomes: predicted beside measured, by number of the recommendation.
     """
 
     cells: tuple[Cell, ...]
@@ -86,6 +97,7 @@ class DemoSummary:
     steps: Steps
     clients: tuple[ClientTrace, ...]
     unsent: int
+    outcomes: Mapping[int, tuple[Outcome, ...]] = field(default_factory=dict)
 
     @property
     def worth_showing(self) -> tuple[StoredRecommendation, ...]:
@@ -102,7 +114,9 @@ class DemoSummary:
         control = [line.report.summary.control for line in self.divergences]
         return {
             "cells": [cell.to_dict() for cell in self.cells],
-            "recommendations": [_said(entry) for entry in self.recommendations],
+            "recommendations": [
+                _said(entry, self.outcomes.get(entry.id, ())) for entry in self.recommendations
+            ],
             "replays": [line.to_dict() for line in self.replays],
             "divergence": {
                 "pairs": sum(counted.pairs for counted in tested),
@@ -165,6 +179,7 @@ def summarise(
                 for step in recommendations.transitions(session, entry.id)
             )
         )
+        brought = outcomes.of(session, sorted(were_live))
         labels = {config.digest: config.setting.label for config in pinned.listed(session)}
     new = tuple(entry for entry in reversed(said) if entry.refreshed_at >= started_at)
     newest = {entry.route: entry.said for entry in new}
@@ -189,8 +204,30 @@ def summarise(
         ),
         clients=tuple(clients),
         unsent=unsent,
+        outcomes=brought,
     )
 
 
-def _said(entry: StoredRecommendation) -> dict[str, object]:
-    return {"id": entry.id, "state": entry.state.value, **recommendation_to_dict(entry.said)}
+def _said(entry: StoredRecommendation, brought: Sequence[Outcome]) -> dict[str, object]:
+    """Return a recommendation with the two figures of its largest change, and what it brought."""
+    moved = [change for change in entry.said.changes if change.proposed != change.current]
+    best = max(moved, key=lambda change: change.engine_total.mean, default=None)
+    return {
+        "id": entry.id,
+        "state": entry.state.value,
+        "route_speed": None if best is None else interval_dict(best.route_speed),
+        "engine_total": None if best is None else interval_dict(best.engine_total),
+        "realised": [
+            {
+                "load": one.load.label,
+                "setting": one.setting.label,
+                "figure": one.figure,
+                "basis": one.basis.value,
+                "predicted": interval_dict(one.predicted),
+                "realised": interval_dict(one.realised),
+                "is_missed": one.is_missed,
+            }
+            for one in brought
+        ],
+        **recommendation_to_dict(entry.said),
+    }

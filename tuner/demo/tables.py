@@ -29,6 +29,7 @@ def summary_tables(summary: DemoSummary) -> RenderableType:
     parts += _titled("Speed by route and load", _speed_table(cells, totals))
     parts += _titled("Settings by route and load", _setting_table(cells))
     parts += _titled("What was recommended", _recommendation_table(summary))
+    parts += _titled("Predicted beside measured", _outcome_table(summary))
     parts += _titled("Shadow replay, paired request by request", _replay_table(summary))
     parts += _titled("Greedy outputs against plain decoding", _divergence_table(summary))
     parts += _verdicts(summary)
@@ -151,6 +152,23 @@ def _recommendation_table(summary: DemoSummary) -> Table:
                 _mean_words(change.route_speed),
                 gain_words(change.engine_total),
                 f"{change.over_off.mean:.2f}x",
+            )
+    return table
+
+
+def _outcome_table(summary: DemoSummary) -> Table:
+    table = _table(("route", "load", "in force", "figure"), ("predicted", "measured (90 %)"))
+    routes = {entry.id: entry.route for entry in summary.recommendations}
+    for number, brought in summary.outcomes.items():
+        for one in brought:
+            missed = " missed" if one.is_missed else ""
+            table.add_row(
+                routes.get(number, _DASH),
+                one.load.label,
+                one.setting.label,
+                one.figure,
+                f"{one.predicted.mean:.2f}x",
+                f"{_times(one.realised)}{missed}",
             )
     return table
 

@@ -31,7 +31,8 @@ def test_the_demo_keeps_prompts_on_loopback_and_reviews_without_a_gate(tmp_path:
     assert settings.public_url == "http://127.0.0.1:8500"
     assert settings.engine_url == "http://127.0.0.1:8501"
     assert settings.capture_enabled
-    assert not settings.require_evaluation
+    assert settings.require_evaluation
+    assert settings.gate_requests == settings.replay_requests == 20
 
 
 def test_a_child_reads_the_very_settings_of_its_parent(

@@ -33,7 +33,6 @@ from tuner.demo.preparing import prepare_database
 from tuner.demo.stack import Stack, demo_settings
 from tuner.demo.traffic import Prompt
 from tuner.errors import TunerError
-from tuner.settings import Settings
 from tuner.store import recommendations
 from tuner.store.recommendations import StoredRecommendation
 from tuner.workflows.ingest import ingest
@@ -45,9 +44,6 @@ _ASK_S = 20.0
 """Between recommendations on steady traffic, as in the demo."""
 
 _STEADY = Level(concurrency=4)
-_GATE_REQUESTS = 6
-"""Captured requests a replay, one more than the gate asks for."""
-
 _LISTED = 10_000
 
 
@@ -88,7 +84,7 @@ def run_condition(
     """
     with TemporaryDirectory(prefix="spectuner-bench-") as name:
         folder = Path(name)
-        settings = bench_settings(options, folder)
+        settings = demo_settings(options.demo, folder)
         prepare_database(settings)
         with open_site(settings) as site:
             stack = Stack(options=options.demo, settings=settings, logs=folder, say=board.say)
@@ -102,14 +98,6 @@ def run_condition(
                 logs=folder,
             )
             return asyncio.run(course.run())
-
-
-def bench_settings(options: ServiceBenchOptions, folder: Path) -> Settings:
-    """Return the demo's settings with the gate closed: nothing unproven is approved."""
-    settings = demo_settings(options.demo, folder)
-    return settings.model_copy(
-        update={"require_evaluation": True, "replay_requests": _GATE_REQUESTS}
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class ServiceBenchOptions:
     block_s: float = 7.0
     settle_s: float = 2.0
     learn_minutes: float = 3.0
-    gate_minutes: float = 2.5
+    gate_minutes: float = 8.0
     steady_minutes: float = 0.5
     arms: tuple[str, ...] = ARMS
     fixed: tuple[Setting, ...] = ()
