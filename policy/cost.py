@@ -30,6 +30,7 @@ from policy.sound_costs import DraftShape, Shape, costs, is_sound_step, reasons
 from policy.statistics import Floats, Ints
 from policy.timings import MIN_STEPS, NOTHING, Timing, add, capped, gathered, scaled
 from policy.types import StepCost, Window
+from policy.window_pace import window_pace
 
 SAME_CONTEXT_OCTAVES = 0.585
 """Contexts within a factor of 1.5 count as the same shape."""
@@ -108,7 +109,7 @@ class CostModel:
         faded, fresh = self._weight(as_of_s - before), self._weight(as_of_s - window.end_s)
         steps, drafts = scaled(self.steps, faded), scaled(self.drafts, faded)
         new_steps, new_drafts = costs(window)
-        pace = self._told_by(steps, new_steps, self.paces)
+        pace = window_pace(steps, new_steps, self.paces)
         quick = math.exp(-pace.log)
         for shape, timing in new_steps.items():
             paced = replace(timing.slowed(quick), pace_variance=pace.variance)
@@ -128,21 +129,7 @@ class CostModel:
 
     def pace_of(self, window: Window, paces: PaceLog) -> Pace:
         """Return the pace of a window that was not learned from yet, after others."""
-        return self._told_by(self.steps, costs(window)[0], paces)
-
-    @staticmethod
-    def _told_by(
-        known_steps: Mapping[Shape, Timing], new_steps: Mapping[Shape, Timing], paces: PaceLog
-    ) -> Pace:
-        """Return the pace of steps, told by the shapes that were timed before."""
-        errors = []
-        for shape, timing in new_steps.items():
-            known = known_steps.get(shape, NOTHING)
-            if known.count >= MIN_STEPS:
-                own, held = timing.relative_error, known.relative_error
-                variance = own**2 + held**2 + known.pace_error**2 + LEAST_ERROR**2
-                errors.append((math.log(timing.mean_s / known.mean_s), variance, timing.count))
-        return paces.told_by(errors)
+        return window_pace(self.steps, costs(window)[0], paces)
 
     def measured(self, rows: float, positions: float, context_tokens: float) -> Timing | None:
         """Return the timing of a shape that was measured often enough; None otherwise."""

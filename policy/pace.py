@@ -39,6 +39,9 @@ LEAP_CHANCE = 0.05
 LEAP = 1.0
 """A window's pace may be another altogether, by a factor of e or so, with this chance."""
 
+BOUND_SLACK = 0.1
+"""How far a pace may go beyond what smaller and larger steps allow: stairs of kernels."""
+
 REMEMBERED = 64
 NEAR = 0.15
 """How alike two paces are that are thought to go on alike."""
@@ -186,6 +189,19 @@ class PaceLog:
         seen = Pace(log=middle, variance=1 / float((1 / (variances + USUAL_SPREAD**2)).sum()))
         leap = Pace(log=self.usual, variance=self.variance + LEAP**2)
         return _mixed(seen, ((1 - LEAP_CHANCE, prior), (LEAP_CHANCE, leap)))
+
+    def within(self, low: float, high: float) -> Pace:
+        """Return the pace of a window of which no shape was timed before.
+
+        Args:
+            low: the least that its logarithm can be, by what larger steps take.
+            high: the most, by what smaller steps take.
+        """
+        expected = self.told_by(())
+        if not self.paces or low - BOUND_SLACK <= expected.log <= high + BOUND_SLACK:
+            return expected
+        nearest = high if expected.log > high else low
+        return Pace(log=nearest, variance=max(expected.variance, BOUND_SLACK**2))
 
     def next_draws(self, generator: np.random.Generator, count: int) -> Floats:
         """Draw the pace of the next window: what came after windows like the newest one; [count].

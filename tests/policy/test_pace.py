@@ -108,3 +108,17 @@ def test_the_next_pace_is_like_what_came_after_such_windows() -> None:
     drawn = paces.next_draws(np.random.default_rng(0), 2000)
     assert np.mean(np.abs(drawn) < 0.1) > 0.85
     assert np.mean(np.abs(drawn - 1.0) < 0.1) > 0.02
+
+
+def test_a_larger_step_far_quicker_than_a_smaller_one_tells_of_the_pace() -> None:
+    """Plain steps were timed in slow windows only, the first drafting ones in a quick one."""
+    model = CostModel.empty()
+    for number in range(4):
+        model = model.updated(minute(number, cost(PLAIN, 0.05)))
+    model = model.updated(minute(4, cost(DRAFTED, 0.012)))
+    assert model.paces.paces[-1].log == pytest.approx(np.log(0.012 / 0.05))
+    plain, drafted = (model.measured(*shape) for shape in (PLAIN, DRAFTED))
+    assert plain is not None
+    assert drafted is not None
+    assert drafted.mean_s >= plain.mean_s * (1 - 1e-9)
+    assert model.pace_error_ratio(4, 20, 512) >= 0.1
