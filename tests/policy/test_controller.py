@@ -374,15 +374,17 @@ def test_a_pinned_route_runs_what_it_is_pinned_to_whatever_is_known() -> None:
 
 
 def test_a_route_runs_only_what_it_is_allowed_or_off() -> None:
-    loop = controller()
-    for number in range(6):
-        loop.observe(sound_window(number))
-    mix = mix_of({"chat": 4.0, "code": 4.0})
-    free = loop.decide(mix, END_S + 10)
-    assert free.settings["chat"] != OFF
+    engine = Engine(world=draw_world(1, ("W2", "W5"), 60), profile=profile_named("gpu"))
+    ours = Spectuner(1)
+    run(engine, ours, 1, lambda: 0.0)
+    loop, rows = ours._controller, dict.fromkeys(WORLD_ROUTES, 2.0)
+    free = loop.decide(mix_of(rows), END_S).settings
+    drafting = next(name for name, setting in free.items() if setting != OFF)
 
-    none_allowed = loop.decide(mix, END_S + 11, allowed={"chat": frozenset()})
-    assert none_allowed.settings["chat"] == OFF
+    held = loop.decide(mix_of(rows), END_S + 1, allowed={drafting: frozenset()})
+    assert held.settings[drafting] == OFF
 
-    unknown = {"chat": Setting(method=ARMS[1].method, k=ARMS[1].k + 40)}
-    assert loop.decide(mix, END_S + 12, pinned=unknown).settings["chat"] == unknown["chat"]
+    unknown = Setting(method=ARMS[1].method, k=16)
+    assert unknown not in ARMS
+    kept = loop.decide(mix_of(rows), END_S + 2, pinned={drafting: unknown})
+    assert kept.settings[drafting] == unknown

@@ -23,7 +23,7 @@ Number: TypeAlias = Annotated[
 Numbers: TypeAlias = Annotated[
     list[int],
     typer.Argument(
-        metavar="NUMBER...", min=1, max=MOST_NUMBER, help="Number of the recommendation."
+        metavar="number...", min=1, max=MOST_NUMBER, help="Number of the recommendation."
     ),
 ]
 Together: TypeAlias = Annotated[

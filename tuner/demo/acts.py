@@ -62,6 +62,7 @@ class Acts:
         begun: exploration under way.
         speeds: over speculation off, as the newest shadow replay of each method showed it: its
             tokens per pass where it had too few pairs for a ratio of speeds.
+        evaluated: routes of which the gate compared speed and outputs of a Setting.
     """
 
     site: Site
@@ -71,6 +72,7 @@ class Acts:
     pace: Callable[[], float | None]
     begun: list[Exploration] = field(default_factory=list)
     speeds: dict[Method, float] = field(default_factory=dict)
+    evaluated: list[str] = field(default_factory=list)
 
     def live_arms(self) -> tuple[Setting, ...]:
         """Return the arms to be tried on live traffic, the most promising first."""
@@ -190,6 +192,7 @@ class Acts:
         except NothingToDo as reason:
             self.say(f"Gate: {name} was not evaluated: {reason}")
             return
+        self.evaluated.append(route)
         passed = "passed" if found.is_passing else "did not pass"
         self.say(f"Gate: {name} {passed}: {'; '.join(found.reasons)}")
 

@@ -160,7 +160,7 @@ class Show:
             await self._phase(player, phases[-1])
             await asyncio.to_thread(acts.recommend)
             await player.drain(_DRAIN_S)
-            if is_first and not acts.approves:
+            if is_first and not acts.evaluated:
                 await asyncio.to_thread(acts.prove, _PROOF_SHARE * self.options.day_s)
         finally:
             for task in beside:

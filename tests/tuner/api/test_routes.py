@@ -25,7 +25,7 @@ def test_the_overview_gives_cells_with_stable_names(shared: Served) -> None:
         body = client.get("/api/v1/overview").json()
     assert set(body) == {
         "at", "period_s", "start", "end", "engines", "cells", "loads", "waiting",
-        "alarms", "last_traffic_at", "worst", "in_force",
+        "alarms", "last_traffic_at", "worst", "in_force", "autopilot",
     }  # fmt: skip
     cell = next(c for c in body["cells"] if c["route"] == "code_edit" and c["load"] == "1")
     assert cell["acceptance_rate"] == pytest.approx(cell["accepted"] / cell["drafted"])

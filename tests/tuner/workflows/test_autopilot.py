@@ -165,7 +165,7 @@ def test_evidence_that_is_missing_while_a_setting_runs_takes_it_back(
 ):
     fly(site)
     with site_on(migrated_file, tmp_path, engine.url, clock) as strict:
-        assert "draft_model k=3 has no evaluation" in autopilot(strict)
+        assert "draft_model k=3 on chat has no evaluation" in autopilot(strict)
         assert live(strict).setting_for("chat", ONE) == OFF
         assert state_of(strict) is EnvelopeState.STOPPED
 
