@@ -384,7 +384,7 @@ def test_a_route_runs_only_what_it_is_allowed_or_off() -> None:
     held = loop.decide(mix_of(rows), END_S + 1, allowed={drafting: frozenset()})
     assert held.settings[drafting] == OFF
 
-    unknown = Setting(method=ARMS[1].method, k=16)
+    unknown = replace(ARMS[1], k=16)
     assert unknown not in ARMS
     kept = loop.decide(mix_of(rows), END_S + 2, pinned={drafting: unknown})
     assert kept.settings[drafting] == unknown
