@@ -12,6 +12,9 @@ from policy.smoother import LEAST_ERROR
 from policy.sound_costs import Shape
 from policy.timings import MIN_STEPS, NOTHING, Timing
 
+STEP_ERROR = 0.15
+"""Relative error of a single step's time, whatever the few others of its window show."""
+
 
 def window_pace(
     known_steps: Mapping[Shape, Timing], new_steps: Mapping[Shape, Timing], paces: PaceLog
@@ -28,7 +31,8 @@ def window_pace(
         known = known_steps.get(shape, NOTHING)
         if known.count >= MIN_STEPS:
             own, held = timing.relative_error, known.relative_error
-            variance = own**2 + held**2 + known.pace_error**2 + LEAST_ERROR**2
+            few = STEP_ERROR**2 / (timing.blocks or timing.count)
+            variance = own**2 + held**2 + known.pace_error**2 + LEAST_ERROR**2 + few
             errors.append((math.log(timing.mean_s / known.mean_s), variance, timing.count))
     if errors or not new_steps:
         return paces.told_by(errors)

@@ -122,3 +122,11 @@ def test_a_larger_step_far_quicker_than_a_smaller_one_tells_of_the_pace() -> Non
     assert drafted is not None
     assert drafted.mean_s >= plain.mean_s * (1 - 1e-9)
     assert model.pace_error_ratio(4, 20, 512) >= 0.1
+
+
+def test_one_slow_step_is_no_slow_window() -> None:
+    model = CostModel.empty()
+    for number in range(10):
+        model = model.updated(minute(number, cost(PLAIN, 0.01), cost(DRAFTED, 0.012)))
+    model = model.updated(minute(10, cost(PLAIN, 0.1, steps=1), cost(DRAFTED, 0.012)))
+    assert model.paces.spread_ratio < 1.1

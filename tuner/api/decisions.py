@@ -82,7 +82,8 @@ def view_of(
     history = recommendations.transitions(session, stored.id)
     revision = evidence.newest(session, stored.id)
     changes = changes_of(stored.said)
-    slowest = max(changes, key=lambda one: one.step_ratio.mean, default=None)
+    shared = [one for one in changes if one.token_share < 1]
+    slowest = max(shared, key=lambda one: one.step_ratio.mean, default=None)
     refusals = refusals_of(session, stored.engine, stored.route)
     return RecommendationView(
         line=lines_of(session, [stored])[0],

@@ -104,7 +104,7 @@ class Show:
         self.board.say(f"Console {self.stack.settings.public_url} - sign in: {self.link}")
         if self.options.approves:
             self.board.say(
-                "Every recommended change is approved without asking; --no-approve leaves it to you"
+                "What passes the gate is approved without asking; --no-approve leaves it to you"
             )
 
     async def _beside_watch(self, work: Coroutine[None, None, None]) -> None:
