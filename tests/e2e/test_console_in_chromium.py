@@ -266,7 +266,7 @@ def what_is_said() -> Recommendation:
                 tokens_per_pass=Interval(low=1.4, mean=1.5, high=1.6),
                 current_tokens_per_pass=1.0,
                 step_ratio=Interval(low=1.1, mean=1.15, high=1.2),
-                token_share=1.0,
+                token_share=0.9,
                 route_speed=Interval(low=1.2, mean=1.3, high=1.4),
                 engine_total=Interval(low=1.2, mean=1.3, high=1.4),
                 over_off=Interval(low=1.2, mean=1.3, high=1.4),
