@@ -18,6 +18,10 @@ class Interval:
         """Return what has no uncertainty, or none that is known."""
         return cls(low=value, mean=value, high=value)
 
+    def to_dict(self) -> dict[str, float]:
+        """Return the JSON form."""
+        return {"low": self.low, "mean": self.mean, "high": self.high}
+
     @property
     def minus_one(self) -> Interval:
         """A ratio as a change: 1.10 becomes 0.10."""

@@ -131,10 +131,15 @@ class PlanEvaluation:
             tokens_per_pass=sample_interval(drawn[:, route] / rows, float(new[route]) / rows),
             former_tokens_per_pass=float(old[route]) / rows,
             step_ratio=sample_interval(ratios, mean_ratio),
-            token_share=float(old[route] / old.sum()),
+            token_share=self.token_share(base, route),
             route_speed=sample_interval(drawn[:, route] / drawn_old[:, route] / ratios, speed),
             engine_total=sample_interval(drawn.sum(axis=1) / drawn_old.sum(axis=1) / ratios, total),
         )
+
+    def token_share(self, plan: Ints, route: int) -> float:
+        """Return a route's share of the engine's tokens under a plan, 0 to 1."""
+        tokens = self._tokens(plan)
+        return float(tokens[route] / tokens.sum())
 
     def gain(self, plan: Ints, base: Ints) -> Interval:
         """Return what the engine gains by a plan over another, as a share of the other's goodput.

@@ -275,7 +275,7 @@ def _backing_of(
             is_live=Evidence.LIVE in case.knowledge.acceptance.evidence(name, arm),
             is_cost_known=evaluation.is_known(plan),
             gain=evaluation.gain(plan, base),
-            min_gain=case.options.min_gain * evaluation.effect(plan, base, route).token_share,
+            min_gain=case.options.min_gain * evaluation.token_share(base, route),
             total_over_off=1 + evaluation.gain(plan, without(evaluation, plan, route)).mean,
             joint_gain=joint_gain,
             low_over_off=choice.over_off(plan),

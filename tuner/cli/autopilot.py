@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +12,11 @@ from tuner.cli.options import ConfigOption, WhoOption, acting_user, read_setting
 from tuner.cli.output import JsonOption, Output
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from collectors.records import LoadLevel, Method
     from tuner.store.envelopes import StoredEnvelope
+    from tuner.workflows.site import Site
 
 DAY_S = 86_400.0
 
@@ -98,14 +101,9 @@ def withdraw(
     json_path: JsonOption = None,
 ) -> None:
     """Take a route's envelope away; its last approved entries are in force at once."""
-    output, settings = Output.open(json_path), read_settings(config)
-    from tuner.workflows.autopilot_state import listed
-    from tuner.workflows.autopilot_state import withdraw as take_away
-    from tuner.workflows.site import open_site
+    from tuner.workflows.autopilot_state import withdraw as act
 
-    with open_site(settings) as site:
-        take_away(site, route, who=acting_user(who), why=why)
-        _show(output, listed(site))
+    _change(lambda site, by: act(site, route, who=by, why=why), who, config, json_path)
 
 
 @app.command()
@@ -117,14 +115,9 @@ def stop(
     json_path: JsonOption = None,
 ) -> None:
     """Stop the control loop; the last approved entries are in force at once, read back as live."""
-    output, settings = Output.open(json_path), read_settings(config)
-    from tuner.workflows.autopilot_state import listed
-    from tuner.workflows.autopilot_state import stop as take_off
-    from tuner.workflows.site import open_site
+    from tuner.workflows.autopilot_state import stop as act
 
-    with open_site(settings) as site:
-        take_off(site, route, who=acting_user(who), why=why)
-        _show(output, listed(site))
+    _change(lambda site, by: act(site, route, who=by, why=why), who, config, json_path)
 
 
 @app.command()
@@ -136,13 +129,21 @@ def start(
     json_path: JsonOption = None,
 ) -> None:
     """Let the control loop act again where it was stopped or fell back."""
+    from tuner.workflows.autopilot_state import start as act
+
+    _change(lambda site, by: act(site, route, who=by, why=why), who, config, json_path)
+
+
+def _change(
+    act: Callable[[Site, str], object], who: str, config: Path | None, json_path: str | None
+) -> None:
+    """Change envelopes in somebody's name, and show how all of them stand then."""
     output, settings = Output.open(json_path), read_settings(config)
     from tuner.workflows.autopilot_state import listed
-    from tuner.workflows.autopilot_state import start as take_on
     from tuner.workflows.site import open_site
 
     with open_site(settings) as site:
-        take_on(site, route, who=acting_user(who), why=why)
+        act(site, acting_user(who))
         _show(output, listed(site))
 
 

@@ -116,13 +116,8 @@ class Cell:
         }
 
 
-def interval_dict(interval: Interval) -> dict[str, float]:
-    """Return an interval's JSON form."""
-    return {"low": interval.low, "mean": interval.mean, "high": interval.high}
-
-
 def _figures(interval: Interval | None) -> dict[str, float] | None:
-    return None if interval is None else interval_dict(interval)
+    return None if interval is None else interval.to_dict()
 
 
 def cells_of(

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from collectors.records import Plan
 from policy.outcome import Outcome
-from tuner.demo.cells import Cell, cells_of, interval_dict
+from tuner.demo.cells import Cell, cells_of
 from tuner.demo.client import ClientTrace
 from tuner.store import (
     Store,
@@ -215,16 +215,16 @@ def _said(entry: StoredRecommendation, brought: Sequence[Outcome]) -> dict[str, 
     return {
         "id": entry.id,
         "state": entry.state.value,
-        "route_speed": None if best is None else interval_dict(best.route_speed),
-        "engine_total": None if best is None else interval_dict(best.engine_total),
+        "route_speed": None if best is None else best.route_speed.to_dict(),
+        "engine_total": None if best is None else best.engine_total.to_dict(),
         "realised": [
             {
                 "load": one.load.label,
                 "setting": one.setting.label,
                 "figure": one.figure,
                 "basis": one.basis.value,
-                "predicted": interval_dict(one.predicted),
-                "realised": interval_dict(one.realised),
+                "predicted": one.predicted.to_dict(),
+                "realised": one.realised.to_dict(),
                 "is_missed": one.is_missed,
             }
             for one in brought

@@ -33,8 +33,8 @@ class LevelFigures:
         """Return the figures; docs/json.md documents the keys."""
         return {
             "concurrency": self.level.concurrency,
-            "tokens_per_s": {arm: interval_dict(one) for arm, one in self.tokens_per_s.items()},
-            "over_off": {arm: interval_dict(one) for arm, one in self.over_off.items()},
+            "tokens_per_s": {arm: one.to_dict() for arm, one in self.tokens_per_s.items()},
+            "over_off": {arm: one.to_dict() for arm, one in self.over_off.items()},
         }
 
 
@@ -84,11 +84,6 @@ def compare(blocks: Iterable[Block], arms: Sequence[str], fixed: Sequence[str]) 
         ),
         overall=_overall(ratios),
     )
-
-
-def interval_dict(interval: Interval) -> dict[str, float]:
-    """Return the JSON form of an interval."""
-    return {"low": interval.low, "mean": interval.mean, "high": interval.high}
 
 
 def _by_level(speeds: Speeds, arm: str) -> dict[Level, list[Reading]]:

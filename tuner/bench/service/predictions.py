@@ -10,7 +10,6 @@ from statistics import median
 from collectors.records import OFF, LoadLevel, Plan, Setting, load_level_of
 from policy.types import Interval, LoadChange
 from tuner.bench.service.blocks import Block, Decoding, Level
-from tuner.bench.service.comparing import interval_dict
 from tuner.bench.service.conditions import Condition
 from tuner.bench.service.intervals import Reading, interval_of, pooled_scatter
 from tuner.bench.service.options import OFF_ARM, REVIEWED
@@ -84,8 +83,8 @@ class Outcome:
             "load": promise.load.label,
             "setting": promise.setting.label,
             "tokens_per_pass": promise.tokens_per_pass,
-            "predicted": interval_dict(promise.predicted),
-            "realised": interval_dict(self.realised),
+            "predicted": promise.predicted.to_dict(),
+            "realised": self.realised.to_dict(),
             "is_inside": self.is_inside,
         }
 

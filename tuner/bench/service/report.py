@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from policy.types import Interval
 from tuner.bench.service.churn import share
-from tuner.bench.service.comparing import Comparison, LevelFigures, compare, interval_dict
+from tuner.bench.service.comparing import Comparison, LevelFigures, compare
 from tuner.bench.service.course import Run
 from tuner.bench.service.options import BEST_FIXED, OFF_ARM, REVIEWED, ServiceBenchOptions
 from tuner.bench.service.predictions import Outcome, coverage, median_error, outcomes_of
@@ -40,7 +40,7 @@ class ConditionReport:
             "name": self.run.condition.value,
             "levels": [one.to_dict() for one in levels if not one.level.is_surge],
             "surge": surge[0] if surge else None,
-            "overall": {arm: interval_dict(one) for arm, one in self.comparison.overall.items()},
+            "overall": {arm: one.to_dict() for arm, one in self.comparison.overall.items()},
             "plan": self.run.learned.plan.to_dict(),
             "approved": len(self.run.learned.approved),
             "refused": list(self.run.learned.refused),
